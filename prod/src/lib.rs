@@ -1,0 +1,4 @@
+//! Fencepost's production shell: PostgreSQL, RabbitMQ and HTTP around the core.
+//!
+//! Relies on the core for every decision about leases, retries, eligibility and time. What must stay true:
+//! this crate carries effects out and reports what came of them; it decides nothing of its own.
