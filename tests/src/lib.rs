@@ -1,3 +1,7 @@
-//! What the joint tests share: they live beside this folder, one file per proof.
+//! What the joint tests share. The tests themselves lie beside this folder, one file per proof.
 //!
 //! Relies on all three crates. What must stay true: nothing here is needed by what is shipped.
+
+pub mod server_url;
+pub mod throwaway;
+pub mod waiting;
