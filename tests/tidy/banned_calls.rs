@@ -9,7 +9,8 @@ use crate::tree::{self, SourceFile};
 
 /// Words that stand for the machine, in both crates.
 const MACHINE: &[(&str, &str)] = &[
-    ("Instant", "time is an argument: use Monotonic"),
+    ("Instant::now", "time is an argument: use Monotonic"),
+    ("time::Instant", "time is an argument: use Monotonic"),
     ("SystemTime", "time is an argument: use Timestamp"),
     ("Utc::now", "time is an argument"),
     ("Local::now", "time is an argument"),
