@@ -1,0 +1,201 @@
+//! Deliberate bugs (mutants), one at a time, that the simulator's oracles must catch.
+//!
+//! A checker that cannot fail is worthless; this is how we know that ours can. Without the `simulation`
+//! feature a [`Bugs`] is always [`Bugs::NONE`], [`Bugs::has`] is constantly false and the compiler drops
+//! every branch.
+
+use core::fmt;
+
+macro_rules! bugs {
+    ($($(#[$doc:meta])* $variant:ident = $text:literal,)+) => {
+        /// One deliberate bug.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Bug { $($(#[$doc])* $variant,)+ }
+
+        impl Bug {
+            /// All of them, in order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The name on the command line.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)+ }
+            }
+
+            /// The bug of this name.
+            #[must_use]
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|bug| bug.name() == name)
+            }
+        }
+    };
+}
+
+bugs! {
+    /// The store does not compare the execution token when a run is finished. `fenced-write`.
+    FinishIgnoresToken = "finish-ignores-token",
+    /// The store does not compare the partition token when fires are materialised. `fenced-write`.
+    MaterialiseIgnoresToken = "materialise-ignores-token",
+    /// The worker takes "running elsewhere" for a grant and starts the handler too. `overlap-only-after-expiry`.
+    StartsWithoutLease = "starts-without-lease",
+    /// The worker starts the handler again for another copy of a message that it runs already.
+    /// `overlap-only-after-expiry`.
+    CopyStartsAgain = "copy-starts-again",
+    /// The worker gives each attempt an idempotency key of its own. `effect-once-per-key`.
+    KeyPerAttempt = "key-per-attempt",
+    /// The worker retries beyond the policy's attempts. `attempt-bounds`.
+    RetriesForEver = "retries-for-ever",
+    /// The worker asks for a retry after a quarter of the policy's delay. `retry-not-early`.
+    RetriesTooSoon = "retries-too-soon",
+    /// The worker lets an attempt take as long as it likes, and renews its lease. `due-work-ends`.
+    NoAttemptTimeout = "no-attempt-timeout",
+    /// The worker never sends an outcome again whose sending is unknown, and renews the lease. `due-work-ends`.
+    FinishSentOnce = "finish-sent-once",
+    /// The worker waits for ever for an acquire whose outcome is unknown. `due-work-ends`.
+    UnknownAcquireAwaited = "unknown-acquire-awaited",
+    /// A draining worker waits for its handlers without a limit. `drain-ends`.
+    DrainWaitsForHandlers = "drain-waits-for-handlers",
+    // Of the scheduler's role.
+    /// The scheduler publishes an execution when it sends the command that makes it, not once that has
+    /// committed. Predicted: outbox-until-confirmed (a confirm from before the row existed is none of it).
+    PublishesBeforeCommit = "publishes-before-commit",
+    /// The scheduler removes an outbox row when it publishes, not once the broker has confirmed. Predicted:
+    /// outbox-until-confirmed.
+    RemovesOutboxBeforeConfirm = "removes-outbox-before-confirm",
+    /// The scheduler takes an unroutable return for a confirm. Predicted: outbox-until-confirmed.
+    ReturnCountsAsConfirm = "return-counts-as-confirm",
+    /// The scheduler passes missed fires over without recording them. Predicted: no-lost-fire.
+    SkippedFiresGoUnrecorded = "skipped-fires-go-unrecorded",
+    /// The scheduler computes the fire after the next one as the next. Predicted: no-lost-fire.
+    NextFireSkipsOne = "next-fire-skips-one",
+    /// The scheduler materialises fires a millisecond off. Predicted: no-phantom-fire.
+    FiresAreShifted = "fires-are-shifted",
+    /// The scheduler never promotes retries or what waits. Predicted: due-work-ends.
+    NeverPromotes = "never-promotes",
+    /// The scheduler never reads the outbox back. Predicted: outbox-drains.
+    NeverReadsOutboxBack = "never-reads-outbox-back",
+    /// The scheduler never gives back what lies above its share. Predicted: partitions-owned.
+    NeverReleasesAboveTarget = "never-releases-above-target",
+    /// A scheduler that once found leadership held never asks again. Predicted: leader-exists.
+    AsksForLeadershipOnce = "asks-for-leadership-once",
+    /// The leader sweeps and repairs nothing. Predicted: no-orphan-running.
+    LeaderNeverRepairs = "leader-never-repairs",
+    /// A takeover does not look at the cancel request. Predicted: cancel-final, whose oracle knows that a
+    /// lost run with a stored request can only become cancelled.
+    SweepIgnoresCancel = "sweep-ignores-cancel",
+    /// A takeover does not look at the rescue budgets. Predicted: attempt-bounds.
+    SweepIgnoresBudgets = "sweep-ignores-budgets",
+    /// A draining scheduler reports its end at once and gives nothing back. Predicted: drained-holds-nothing.
+    DrainKeepsItsLeases = "drain-keeps-its-leases",
+    /// A drained scheduler never says so. Predicted: drain-ends.
+    DrainNeverEnds = "drain-never-ends",
+    /// The store grants a lease that was granted before without raising its token. `token-monotone`.
+    LeaseGrantKeepsToken = "lease-grant-keeps-token",
+    /// The store grants partitions whose leases have not expired. `no-early-takeover`.
+    PartitionGrantIgnoresExpiry = "partition-grant-ignores-expiry",
+    /// The store never grants what expired, only what was released. `partitions-owned`.
+    ExpiredLeasesStayHeld = "expired-leases-stay-held",
+    /// The store grants leases of owners whose latest heartbeat is old. `heartbeat-grants-nothing`.
+    SilentOwnerLosesPartition = "silent-owner-loses-partition",
+    /// The store grants no execution to workers whose latest heartbeat is old. `heartbeat-grants-nothing`.
+    SilentWorkerGetsNothing = "silent-worker-gets-nothing",
+    /// The store extends a lease when the acquire that began it is sent again. `single-holder`.
+    RepeatedAcquireExtends = "repeated-acquire-extends",
+    /// The store does not compare the watermark when fires are materialised. `fenced-write`.
+    MaterialiseIgnoresWatermark = "materialise-ignores-watermark",
+    /// The store sets the executions of a materialise that is sent again back to pending. `legal-transition`.
+    RepeatedMaterialiseResets = "repeated-materialise-resets",
+    /// The store records fires that are not due by its clock. `no-phantom-fire`.
+    MaterialiseAheadOfTime = "materialise-ahead-of-time",
+    /// The store records decisions that no longer hold. `no-phantom-fire`.
+    MaterialiseIgnoresPlanAge = "materialise-ignores-plan-age",
+    /// The store does not look whether a job was deleted (or changed) since it was planned. `paused-is-silent`.
+    DeletedJobsFire = "deleted-jobs-fire",
+    /// The store does not record the fires that were passed over. `no-lost-fire`.
+    SkippedRangesForgotten = "skipped-ranges-forgotten",
+    /// The store promotes retries without an outbox row. `atomic-dispatch`.
+    PromoteWithoutOutbox = "promote-without-outbox",
+    /// The store promotes retries before they are due. `retry-not-early`.
+    PromoteIgnoresDueTime = "promote-ignores-due-time",
+    /// The store never dispatches again what waits for a recorded reason. `due-work-ends`.
+    WaitingNeverPromoted = "waiting-never-promoted",
+    /// The store never reads outbox rows back. `outbox-drains`.
+    OutboxNotReadBack = "outbox-not-read-back",
+    /// The store removes the latest outbox row of an execution, whichever was confirmed. `outbox-until-confirmed`.
+    RemovalTakesOtherDispatch = "removal-takes-other-dispatch",
+    /// The store removes an outbox row that came back without recording why it waits. `outbox-until-confirmed`.
+    ReturnForgetsReason = "return-forgets-reason",
+    /// The store answers an acquire of what runs with its grant, whoever asks. `overlap-only-after-expiry`.
+    AcquireIgnoresNonce = "acquire-ignores-nonce",
+    /// The store grants an execution that was granted before without raising its token. `token-monotone`.
+    AcquireKeepsToken = "acquire-keeps-token",
+    /// The store grants executions that have completed. `terminal-absorbs`.
+    AcquireRunsEndedAgain = "acquire-runs-ended-again",
+    /// The store renews a run that was taken over, which runs again by that. `legal-transition`.
+    RenewRevivesLostRun = "renew-revives-lost-run",
+    /// The store applies a finish to whatever has ended. `terminal-absorbs`.
+    FinishOverwritesEnded = "finish-overwrites-ended",
+    /// The store writes the error and the end of a refused finish into a completed execution. `completed-survives`.
+    LateFinishRewritesCompleted = "late-finish-rewrites-completed",
+    /// The store completes an execution that was cancelled while it ran. `cancel-final`.
+    CancelledCompletes = "cancelled-completes",
+    /// The store tries again what was asked to stop. `cancel-final`.
+    CancelForgottenOnRetry = "cancel-forgotten-on-retry",
+    /// The store does not count failed attempts. `attempt-bounds`.
+    AttemptsNotCounted = "attempts-not-counted",
+    /// The store dead-letters without a record. `dead-letter-once`.
+    DeadLetterWithoutRecord = "dead-letter-without-record",
+    /// The store finds and takes over runs whose leases have not expired. `overlap-only-after-expiry`.
+    TakeOverIgnoresExpiry = "take-over-ignores-expiry",
+    /// The store takes over what runs, whatever was observed of it. `fenced-write`.
+    TakeOverIgnoresObserved = "take-over-ignores-observed",
+    /// The store dispatches again whatever was observed of the dispatch. `sweep-idempotent`.
+    RedispatchIgnoresObserved = "redispatch-ignores-observed",
+    /// The store finds no expired runs. `no-orphan-running`.
+    SweepFindsNothingExpired = "sweep-finds-nothing-expired",
+    /// The store makes another execution for a key that has triggered one. `unique-occurrence`.
+    TriggerIgnoresKey = "trigger-ignores-key",
+}
+
+impl fmt::Display for Bug {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Which deliberate bug is switched on, if any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Bugs {
+    #[cfg(feature = "simulation")]
+    only: Option<Bug>,
+}
+
+impl Bugs {
+    /// None: how it runs in production.
+    #[cfg(feature = "simulation")]
+    pub const NONE: Self = Self { only: None };
+    /// None: how it runs in production.
+    #[cfg(not(feature = "simulation"))]
+    pub const NONE: Self = Self {};
+
+    /// This one alone.
+    #[cfg(feature = "simulation")]
+    #[must_use]
+    pub const fn only(bug: Bug) -> Self {
+        Self { only: Some(bug) }
+    }
+
+    /// Whether this one is switched on.
+    #[cfg(feature = "simulation")]
+    #[must_use]
+    pub fn has(self, bug: Bug) -> bool {
+        self.only == Some(bug)
+    }
+
+    /// Whether this one is switched on: never, in production.
+    #[cfg(not(feature = "simulation"))]
+    #[must_use]
+    pub const fn has(self, _bug: Bug) -> bool {
+        false
+    }
+}

@@ -1,0 +1,139 @@
+//! Store calls under way: one line per kind of call, with at most one call on it.
+//!
+//! While a call is under way the next batch of its kind accumulates, so nothing costs a round trip of its
+//! own, and two calls of one kind never overtake each other. A line relies on every call's outcome coming
+//! back, once, under the call's id; an id that no line waits for is late or foreign and changes nothing.
+//! After an unknown outcome a line pauses before it is used again, so that an outage is not hammered.
+
+use crate::effect::WorkerEffect;
+use crate::fact::Fact;
+use crate::id::EffectId;
+use crate::limits::BATCH_MAX;
+use crate::store::StoreOutcome;
+use crate::store::command::Command;
+use crate::time::Monotonic;
+use crate::worker::Worker;
+
+/// The state of one kind of store call; `Sent` is what the call under way is about.
+#[derive(Debug)]
+pub(super) enum Line<Sent> {
+    /// No call under way.
+    Free,
+    /// The latest outcome was unknown: no call before this.
+    Pausing {
+        /// When it may be used again.
+        until: Monotonic,
+    },
+    /// A call is under way.
+    UnderWay {
+        /// Its id.
+        id: EffectId,
+        /// When it was sent.
+        sent_at: Monotonic,
+        /// What it is about.
+        sent: Sent,
+    },
+}
+
+impl<Sent> Line<Sent> {
+    /// Whether a call may be sent now.
+    pub(super) fn is_free(&self, now: Monotonic) -> bool {
+        self.free_at().is_some_and(|at| at <= now)
+    }
+
+    /// From when on a call may be sent; `None` while one is under way.
+    pub(super) fn free_at(&self) -> Option<Monotonic> {
+        match self {
+            Self::Free => Some(Monotonic::ZERO),
+            Self::Pausing { until } => Some(*until),
+            Self::UnderWay { .. } => None,
+        }
+    }
+
+    /// When this line's pause is over, if it makes one.
+    pub(super) fn pauses_until(&self) -> Option<Monotonic> {
+        match self {
+            Self::Free | Self::UnderWay { .. } => None,
+            Self::Pausing { until } => Some(*until),
+        }
+    }
+
+    /// What the call under way is about.
+    pub(super) fn under_way(&self) -> Option<&Sent> {
+        match self {
+            Self::Free | Self::Pausing { .. } => None,
+            Self::UnderWay { sent, .. } => Some(sent),
+        }
+    }
+
+    /// Notes a call that was just sent.
+    pub(super) fn begin(&mut self, id: EffectId, sent_at: Monotonic, sent: Sent) {
+        debug_assert!(self.under_way().is_none(), "a line carries one call at a time");
+        *self = Self::UnderWay { id, sent_at, sent };
+    }
+
+    /// Ends the call of this id, if it is the one under way: when it was sent, and what it was about.
+    pub(super) fn end(&mut self, id: EffectId) -> Option<(Monotonic, Sent)> {
+        match self {
+            Self::UnderWay { id: current, .. } if *current == id => {}
+            Self::Free | Self::Pausing { .. } | Self::UnderWay { .. } => return None,
+        }
+        match core::mem::replace(self, Self::Free) {
+            Self::UnderWay { sent_at, sent, .. } => Some((sent_at, sent)),
+            Self::Free | Self::Pausing { .. } => None,
+        }
+    }
+
+    /// Lets no call through before `until`.
+    pub(super) fn pause(&mut self, until: Monotonic) {
+        *self = Self::Pausing { until };
+    }
+}
+
+impl Worker {
+    /// The id that the next store call will have.
+    pub(super) fn next_call(&self) -> EffectId {
+        EffectId(self.calls + 1)
+    }
+
+    /// Sends a command; its outcome comes back under the id.
+    pub(super) fn call(&mut self, command: Command) -> EffectId {
+        self.calls += 1;
+        let id = EffectId(self.calls);
+        self.effects.push_back(WorkerEffect::Store { id, command });
+        id
+    }
+
+    /// Notes an outcome that is unknown, or no answer to what was asked: when its line may be used again.
+    pub(super) fn unknown(&mut self, now: Monotonic) -> Monotonic {
+        self.report(Fact::StoreUnknown);
+        now.plus(self.config.resend_after)
+    }
+
+    /// Tells whoever watches.
+    pub(super) fn report(&mut self, fact: Fact) {
+        self.effects.push_back(WorkerEffect::Report(fact));
+    }
+
+    /// How many items one command may carry.
+    pub(super) fn batch(&self) -> usize {
+        usize::try_from(self.config.batch).unwrap_or(BATCH_MAX).clamp(1, BATCH_MAX)
+    }
+
+    /// Hands an outcome to the line that waits for it.
+    pub(super) fn store_replied(&mut self, now: Monotonic, id: EffectId, outcome: StoreOutcome) {
+        if let Some((sent_at, asked)) = self.leases.acquiring.end(id) {
+            self.acquired(now, sent_at, asked, outcome);
+        } else if let Some((_, runs)) = self.finishes.line.end(id) {
+            self.finished(now, runs, outcome);
+        } else if let Some((sent_at, runs)) = self.leases.renewing.end(id) {
+            self.renewed(now, sent_at, &runs, outcome);
+        } else if let Some((_, state)) = self.heart.line.end(id) {
+            self.heartbeat_answered(now, state, &outcome);
+        } else if let Some((_, deferrals)) = self.records.deferring.end(id) {
+            self.deferred(now, deferrals, outcome);
+        } else if let Some((_, malformed)) = self.records.recording.end(id) {
+            self.recorded(now, malformed, &outcome);
+        }
+    }
+}
