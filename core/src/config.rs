@@ -1,0 +1,155 @@
+//! The settings of the two roles, with defaults that meet the objectives.
+//!
+//! Everything a bound of the simulator's liveness is computed from is here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bug::Bugs;
+use crate::id::NodeId;
+use crate::job::HandlerName;
+use crate::lease::TrustWindow;
+use crate::time::Span;
+
+/// The settings of a [`Scheduler`](crate::scheduler::Scheduler).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchedulerConfig {
+    /// This process.
+    pub node: NodeId,
+    /// Its host, for people.
+    pub label: Arc<str>,
+    /// The schema version it writes; the simulator runs two side by side.
+    pub schema: u16,
+    /// How long leadership and partitions are leased for.
+    pub lease_ttl: Span,
+    /// How long they are trusted.
+    pub trust: TrustWindow,
+    /// How often liveness is reported.
+    pub heartbeat_every: Span,
+    /// How recent another scheduler's report must be for it to count in the targets.
+    pub live_within: Span,
+    /// How often the partition cycle (renew, release, acquire) and the leadership cycle run.
+    pub cycle_every: Span,
+    /// Partitions acquired in one cycle at most.
+    pub acquire_per_cycle: u32,
+    /// Partitions released in one cycle at most.
+    pub release_per_cycle: u32,
+    /// The longest time between two scans; due times that are known wake earlier.
+    pub poll_every: Span,
+    /// The pause before a store call whose outcome is unknown is sent again; doubled up to `poll_every`.
+    pub resend_after: Span,
+    /// Items in one store command at most.
+    pub batch: u32,
+    /// How old an own outbox row must be before it is read back.
+    pub outbox_grace: Span,
+    /// The first delay between two publications of one outbox row.
+    pub outbox_delay: Span,
+    /// The first delay before what could not be routed is dispatched again.
+    pub return_delay: Span,
+    /// How often the leader sweeps.
+    pub sweep_every: Span,
+    /// The first delay before a dispatch that led to nothing is repeated.
+    pub redispatch_after: Span,
+    /// After how much silence a node is marked offline.
+    pub node_stale_after: Span,
+    /// Lease times without a successful scan (partitions) or sweep (leadership) after which renewal stops.
+    pub wedged_after_ttls: u32,
+    /// The longest a drain may take.
+    pub drain_within: Span,
+    /// Deliberate bugs; none in production.
+    #[serde(default, skip)]
+    pub bugs: Bugs,
+}
+
+impl SchedulerConfig {
+    /// The defaults, for this process.
+    #[must_use]
+    pub fn new(node: NodeId, label: Arc<str>) -> Self {
+        Self {
+            node,
+            label,
+            schema: crate::job::SCHEMA_VERSION,
+            lease_ttl: Span::from_secs(10),
+            trust: TrustWindow::Margin(Span::from_secs(2)),
+            heartbeat_every: Span::from_secs(3),
+            live_within: Span::from_secs(10),
+            cycle_every: Span::from_secs(2),
+            acquire_per_cycle: 64,
+            release_per_cycle: 64,
+            poll_every: Span::from_secs(1),
+            resend_after: Span::from_millis(200),
+            batch: 500,
+            outbox_grace: Span::from_secs(2),
+            outbox_delay: Span::from_secs(2),
+            return_delay: Span::from_secs(2),
+            sweep_every: Span::from_secs(2),
+            redispatch_after: Span::from_secs(60),
+            node_stale_after: Span::from_secs(60),
+            wedged_after_ttls: 3,
+            drain_within: Span::from_secs(20),
+            bugs: Bugs::NONE,
+        }
+    }
+}
+
+/// The settings of a [`Worker`](crate::worker::Worker).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerConfig {
+    /// This process.
+    pub node: NodeId,
+    /// Its host, for people.
+    pub label: Arc<str>,
+    /// The schema version it reads and writes; the simulator runs two side by side.
+    pub schema: u16,
+    /// Executions side by side at most; also the prefetch.
+    pub slots: u32,
+    /// Which handlers it knows, in which versions.
+    pub handlers: BTreeMap<HandlerName, BTreeSet<u32>>,
+    /// How long executions are leased for.
+    pub lease_ttl: Span,
+    /// How long they are trusted.
+    pub trust: TrustWindow,
+    /// How often leases are renewed.
+    pub renew_every: Span,
+    /// How often liveness is reported.
+    pub heartbeat_every: Span,
+    /// Items in one store command at most.
+    pub batch: u32,
+    /// The first delay before what cannot run here is dispatched again.
+    pub defer_delay: Span,
+    /// The pause before a store call whose outcome is unknown is sent again.
+    pub resend_after: Span,
+    /// Handlers that may run longer than this are acknowledged once their lease is known, not once they end.
+    pub ack_early_above: Span,
+    /// The longest a drain may take; handlers still running then are given back.
+    pub drain_within: Span,
+    /// Deliberate bugs; none in production.
+    #[serde(default, skip)]
+    pub bugs: Bugs,
+}
+
+impl WorkerConfig {
+    /// The defaults, for this process and these handlers.
+    #[must_use]
+    pub fn new(node: NodeId, label: Arc<str>, handlers: BTreeMap<HandlerName, BTreeSet<u32>>) -> Self {
+        Self {
+            node,
+            label,
+            schema: crate::job::SCHEMA_VERSION,
+            slots: 512,
+            handlers,
+            lease_ttl: Span::from_secs(15),
+            trust: TrustWindow::Margin(Span::from_secs(3)),
+            renew_every: Span::from_secs(5),
+            heartbeat_every: Span::from_secs(5),
+            batch: 500,
+            defer_delay: Span::from_secs(5),
+            resend_after: Span::from_millis(200),
+            ack_early_above: Span::from_secs(15 * 60),
+            drain_within: Span::from_secs(20),
+            bugs: Bugs::NONE,
+        }
+    }
+}

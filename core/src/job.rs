@@ -1,0 +1,183 @@
+//! Jobs: what is to run, when, and by which policies; parsed at the edge, never half-built.
+//!
+//! A [`JobDefinition`] has one JSON shape, used by the API and in the store. [`JobDefinition::parse`]
+//! refuses what it does not know and names the field. [`StoredDefinition`] is a definition as a row
+//! holds it: the text, and what the running version makes of it, which may be [`Unreadable`]; such a
+//! row disables its job alone.
+
+use core::fmt;
+use core::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+use crate::retry::RetryPolicy;
+use crate::schedule::misfire::MisfirePolicy;
+use crate::schedule::{Bounds, Schedule};
+use crate::time::Span;
+
+mod parse;
+mod payload;
+pub(crate) mod span_json;
+
+pub use parse::{DefinitionError, check_text};
+pub use payload::{Payload, PayloadError};
+pub(crate) use span_json::{optional_span_ms, span_ms};
+
+/// The schema version of stored definitions and messages that this version writes.
+pub const SCHEMA_VERSION: u16 = 1;
+
+/// The name of a handler, which is also its queue's: 1 to 64 of `a-z 0-9 . _ -`, starting with a letter.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct HandlerName(Arc<str>);
+
+/// Which code runs an execution.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HandlerRef {
+    /// The handler.
+    pub name: HandlerName,
+    /// Its version; workers register which ones they know.
+    #[serde(default = "HandlerRef::first_version")]
+    pub version: u32,
+}
+
+/// Whether executions that fail for good are kept as dead letters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeadLetters {
+    /// Kept, to be inspected and replayed.
+    #[default]
+    On,
+    /// Not kept: such executions end as failed.
+    Off,
+}
+
+/// What is to run, when, and by which policies.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobDefinition {
+    /// For people; not unique and never part of an identity.
+    pub name: Arc<str>,
+    /// Which code runs.
+    pub handler: HandlerRef,
+    /// What it is given: JSON text.
+    #[serde(default)]
+    pub payload: Payload,
+    /// When.
+    pub schedule: Schedule,
+    /// From when, until when, how often at most.
+    #[serde(default)]
+    pub bounds: Bounds,
+    /// What becomes of fires that were missed.
+    #[serde(default)]
+    pub misfire: MisfirePolicy,
+    /// How late a fire may be materialised without counting as missed.
+    #[serde(rename = "misfire_grace_ms", with = "span_ms", default = "JobDefinition::default_misfire_grace")]
+    pub misfire_grace: Span,
+    /// What follows a failure.
+    #[serde(default)]
+    pub retry: RetryPolicy,
+    /// How long one attempt may take.
+    #[serde(rename = "attempt_timeout_ms", with = "span_ms", default = "JobDefinition::default_attempt_timeout")]
+    pub attempt_timeout: Span,
+    /// Whether failures for good are kept.
+    #[serde(default)]
+    pub dead_letter: DeadLetters,
+    /// Whether a one-shot whose instant has passed is run at once instead of being refused.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub run_if_past: bool,
+}
+
+impl JobDefinition {
+    const fn default_misfire_grace() -> Span {
+        Span::from_secs(30)
+    }
+
+    const fn default_attempt_timeout() -> Span {
+        limits::ATTEMPT_TIMEOUT_DEFAULT
+    }
+}
+
+impl HandlerRef {
+    const fn first_version() -> u32 {
+        1
+    }
+}
+
+impl HandlerName {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for HandlerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why the running version cannot read a stored definition.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Unreadable {
+    /// What is wrong, and where.
+    pub reason: Arc<str>,
+    /// The schema version of the reader.
+    pub schema: u16,
+    /// The zone-data version of the reader.
+    pub zone_data: Arc<str>,
+}
+
+/// A definition as a row holds it, and what the running version makes of it. Equal and hashed by text.
+#[derive(Clone, Debug)]
+pub struct StoredDefinition {
+    text: Arc<str>,
+    read: Result<Arc<JobDefinition>, Unreadable>,
+}
+
+impl StoredDefinition {
+    /// The stored form of a definition.
+    #[must_use]
+    pub fn of(definition: JobDefinition) -> Self {
+        Self { text: parse::to_stored_text(&definition), read: Ok(Arc::new(definition)) }
+    }
+
+    /// Reads a row's text.
+    #[must_use]
+    pub fn from_text(text: Arc<str>) -> Self {
+        let read = parse::from_stored_text(&text).map(Arc::new);
+        Self { text, read }
+    }
+
+    /// The text as stored.
+    #[must_use]
+    pub fn text(&self) -> &Arc<str> {
+        &self.text
+    }
+
+    /// The definition.
+    ///
+    /// # Errors
+    /// [`Unreadable`], where the running version cannot read it.
+    pub fn read(&self) -> Result<&Arc<JobDefinition>, &Unreadable> {
+        self.read.as_ref()
+    }
+}
+
+impl PartialEq for StoredDefinition {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for StoredDefinition {}
+
+impl Hash for StoredDefinition {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}

@@ -1,0 +1,54 @@
+//! Every bound of the core, in one place. Each loop, batch and stored text has one here.
+
+use crate::time::Span;
+
+/// The longest lease that may be asked for. Stored expiries further ahead than this are dead.
+pub const LEASE_TTL_MAX: Span = Span::from_secs(120);
+/// The shortest lease that may be asked for.
+pub const LEASE_TTL_MIN: Span = Span::from_millis(500);
+/// The longest time a liveness report may lie ahead of the store's clock before it counts as stale.
+pub const LIVENESS_AHEAD_MAX: Span = Span::from_secs(120);
+/// The longest stretch by which a re-dispatch is put off.
+pub const REDISPATCH_DELAY_MAX: Span = Span::from_secs(3_600);
+/// The longest stretch by which an unconfirmed outbox row is put off.
+pub const OUTBOX_DELAY_MAX: Span = Span::from_secs(300);
+/// The longest stretch for which a waiting execution or an unreadable row is put off.
+pub const WAIT_DELAY_MAX: Span = Span::from_secs(300);
+/// Items in one store command.
+pub const BATCH_MAX: usize = 1_000;
+/// Executions that one job may be given in one pass.
+pub const FIRES_PER_PASS_MAX: u32 = 100;
+/// Bytes of a payload.
+pub const PAYLOAD_BYTES_MAX: usize = 64 * 1_024;
+/// Bytes of a broker message that is still read.
+pub const MESSAGE_BYTES_MAX: usize = 256 * 1_024;
+/// Bytes of an error text that are kept.
+pub const ERROR_BYTES_MAX: usize = 2_048;
+/// Bytes of a malformed message that are kept.
+pub const EXCERPT_BYTES_MAX: usize = 1_024;
+/// Characters of a job name, a caller's key or a request id.
+pub const NAME_CHARS_MAX: usize = 200;
+/// Characters of a handler name.
+pub const HANDLER_CHARS_MAX: usize = 64;
+/// The longest attempt timeout.
+pub const ATTEMPT_TIMEOUT_MAX: Span = Span::from_secs(24 * 3_600);
+/// The attempt timeout of a job that sets none.
+pub const ATTEMPT_TIMEOUT_DEFAULT: Span = Span::from_secs(60);
+/// The most attempts a job may ask for.
+pub const ATTEMPTS_MAX: u32 = 1_000;
+/// How old the store's reading of its clock may be when an operator command planned on it arrives.
+pub const PLAN_AGE_MAX: Span = Span::from_secs(60);
+/// After how long without an answer a store call's outcome is reported as unknown.
+pub const STORE_CALL_TIMEOUT: Span = Span::from_secs(5);
+/// After how long without an answer a publication's outcome is reported as unknown.
+pub const PUBLISH_TIMEOUT: Span = Span::from_secs(5);
+/// The longest misfire grace.
+pub const MISFIRE_GRACE_MAX: Span = Span::from_secs(7 * 24 * 3_600);
+/// The longest cap on the delay between two attempts.
+pub const RETRY_CAP_MAX: Span = Span::from_secs(7 * 24 * 3_600);
+/// How long a job is put off that cannot be read, before another version might.
+pub const UNREADABLE_DELAY: Span = Span::from_secs(30);
+/// Publications of one scheduler that are under way at once.
+pub const PUBLICATIONS_UNDER_WAY_MAX: usize = 4;
+/// Publications of one scheduler that wait for those; what is more is left to be read back from the outbox.
+pub const PUBLICATIONS_WAITING_MAX: usize = 32;

@@ -1,0 +1,49 @@
+//! Changes: what a command did to which row, before and after.
+//!
+//! The reference semantics report them in the order they were made, for the oracles and the trace. Rows
+//! that a command only read are not among them.
+
+use crate::store::row::{
+    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, MalformedRow, NodeRow,
+    OutboxRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
+};
+
+/// A row before and after; one of them is absent for an insert or a delete.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Delta<Row> {
+    /// As it was; `None`: inserted.
+    pub before: Option<Row>,
+    /// As it is; `None`: deleted.
+    pub after: Option<Row>,
+}
+
+/// One changed row.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// Of `tenant`.
+    Tenant(Delta<TenantRow>),
+    /// Of `lease`.
+    Lease(Delta<LeaseRow>),
+    /// Of `node`.
+    Node(Delta<NodeRow>),
+    /// Of `job`.
+    Job(Delta<JobRow>),
+    /// Of `job_version`.
+    JobVersion(Delta<JobVersionRow>),
+    /// Of `execution`.
+    Execution(Box<Delta<ExecutionRow>>),
+    /// Of `attempt`.
+    Attempt(Delta<AttemptRow>),
+    /// Of `outbox_event`.
+    Outbox(Delta<OutboxRow>),
+    /// Of `dead_letter`.
+    DeadLetter(Delta<DeadLetterRow>),
+    /// Of `skipped_range`.
+    SkippedRange(Delta<SkippedRangeRow>),
+    /// Of `refusal`.
+    Refusal(Delta<RefusalRow>),
+    /// Of `operator_request`.
+    Request(Delta<RequestRow>),
+    /// Of `malformed_message`.
+    Malformed(Delta<MalformedRow>),
+}

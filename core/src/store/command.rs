@@ -1,0 +1,699 @@
+//! Commands: everything that may be asked of the store, and by whom.
+//!
+//! Each is one atomic call. Those of schedulers present the leases they act under ([`HeldLease`]); those
+//! of workers the execution token; those of operators the tenant. Batches hold at most
+//! [`BATCH_MAX`](crate::limits::BATCH_MAX) items.
+
+use std::sync::Arc;
+
+use crate::execution::{CancelState, DeadLetterReason, LeaseSign, SkipReason, WaitReason};
+use crate::fencing::FencingToken;
+use crate::id::{DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, TenantId};
+use crate::job::{Payload, StoredDefinition, Unreadable};
+use crate::lease::{HeldLease, LeaseResource, RunId};
+use crate::partition::PartitionId;
+use crate::store::row::{NodeRole, NodeState};
+use crate::time::{Span, Timestamp};
+
+/// One call on the store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// Reads the store's clock.
+    ReadClock,
+    /// Reports liveness, and learns which schedulers live.
+    Heartbeat(Heartbeat),
+    /// Asks for leadership.
+    AcquireLeadership(AcquireLeadership),
+    /// Asks for free or expired partitions, the first by number.
+    AcquirePartitions(AcquirePartitions),
+    /// Renews leadership and partitions. Item by item: owner and token.
+    RenewLeases(RenewLeases),
+    /// Gives leadership or partitions back. Item by item: owner and token.
+    ReleaseLeases(ReleaseLeases),
+    /// Reads due jobs of the given partitions.
+    ScanDueJobs(ScanDueJobs),
+    /// Executions, outbox rows, skipped ranges and the new watermark of due jobs.
+    Materialise(Materialise),
+    /// Puts off jobs whose definition the caller cannot read, visibly.
+    PutOffJobs(PutOffJobs),
+    /// Promotes due retries and dispatches again what waited, in the given partitions.
+    PromoteDue(PromoteDue),
+    /// Reads outbox rows back that are to be published, and puts each off by a growing delay.
+    ScanOutbox(ScanOutbox),
+    /// Removes outbox rows that the broker confirmed.
+    RemoveOutbox(RemoveOutbox),
+    /// Turns outbox rows that could not be routed or composed into waiting reasons.
+    ReturnOutbox(ReturnOutbox),
+    /// Reads what a sweep might repair.
+    ScanSweep(ScanSweep),
+    /// Repairs what a sweep found, under the leadership token.
+    Repair(Repair),
+    /// Asks for execution leases.
+    AcquireExecutions(AcquireExecutions),
+    /// Renews execution leases, and learns of cancel requests.
+    RenewExecutions(RenewExecutions),
+    /// Ends runs with their outcome.
+    FinishExecutions(FinishExecutions),
+    /// Records why executions wait that arrived but cannot run here.
+    DeferExecutions(DeferExecutions),
+    /// Records a broker message that could not be read.
+    RecordMalformed(RecordMalformed),
+    /// Makes a tenant.
+    CreateTenant(CreateTenant),
+    /// Makes a job.
+    CreateJob(CreateJob),
+    /// Deletes a job and cancels what is pending of it.
+    DeleteJob(DeleteJob),
+    /// Runs a job by hand.
+    TriggerJob(TriggerJob),
+    /// Cancels an execution, or asks its worker to.
+    CancelExecution(CancelExecution),
+}
+
+/// [`Command::Heartbeat`]: upserts the node's row (`started_at` is kept), then lists live schedulers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Heartbeat {
+    /// Who reports.
+    pub node: NodeId,
+    /// What it does.
+    pub role: NodeRole,
+    /// Its host, for people.
+    pub label: Arc<str>,
+    /// The schema version that it writes.
+    pub schema: u16,
+    /// What it says of itself.
+    pub state: NodeState,
+    /// Executions it can run side by side.
+    pub capacity: u32,
+    /// How recent another scheduler's report must be for it to count as live.
+    pub live_within: Span,
+}
+
+/// [`Command::AcquireLeadership`]: granted where the lease row allows it (`lease::may_be_taken`, or no owner).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AcquireLeadership {
+    /// Who asks.
+    pub node: NodeId,
+    /// The effect that asks; the same one gets the same grant again while it lasts.
+    pub nonce: EffectId,
+    /// For how long.
+    pub ttl: Span,
+}
+
+/// [`Command::AcquirePartitions`]: grants the first `limit` free or expired ones by number. Where rows are
+/// still held under this very nonce, those are the answer and nothing more is granted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AcquirePartitions {
+    /// Who asks.
+    pub node: NodeId,
+    /// The effect that asks.
+    pub nonce: EffectId,
+    /// For how long.
+    pub ttl: Span,
+    /// How many at most.
+    pub limit: u32,
+}
+
+/// [`Command::RenewLeases`]: a lease that lapsed but was not replaced is renewed too.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RenewLeases {
+    /// Who renews.
+    pub node: NodeId,
+    /// For how long from now.
+    pub ttl: Span,
+    /// What it holds.
+    pub leases: Vec<HeldLease>,
+}
+
+/// [`Command::ReleaseLeases`]: the owner goes, the token stays.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ReleaseLeases {
+    /// Who releases.
+    pub node: NodeId,
+    /// What it holds.
+    pub leases: Vec<HeldLease>,
+}
+
+/// [`Command::ScanDueJobs`]: active jobs with a next fire, of these partitions, whose `next_try_at` and
+/// `next_fire_time` have come, the first `limit` by (`next_try_at`, `id`) after `after`.
+///
+/// An unreadable job is picked like another; whether to try it again is the caller's decision.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ScanDueJobs {
+    /// Whose jobs, ascending.
+    pub partitions: Vec<PartitionId>,
+    /// Where the previous scan of this pass ended.
+    pub after: Option<(Timestamp, JobId)>,
+    /// How many at most.
+    pub limit: u32,
+}
+
+/// [`Command::Materialise`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Materialise {
+    /// Who materialises.
+    pub node: NodeId,
+    /// The partitions it acts under; each item names one of them by its job. Ascending.
+    pub leases: Vec<HeldLease>,
+    /// What is to be recorded, at most one item per job.
+    pub items: Vec<MaterialiseJob>,
+}
+
+/// One job's part of a [`Materialise`]: refused unless the partition's lease is the one presented, the job
+/// is active, its version and watermark are those expected, every fire is due by the store's clock, and
+/// the decision still holds (`valid_until`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MaterialiseJob {
+    /// The job.
+    pub job: JobId,
+    /// Its partition.
+    pub partition: PartitionId,
+    /// The version that was planned with.
+    pub version: JobVersion,
+    /// The `next_fire_time` that was planned with: the watermark's compare-and-set.
+    pub expected_fire: Timestamp,
+    /// What is to run, oldest first.
+    pub executions: Vec<NewExecution>,
+    /// What was passed over.
+    pub skipped: Vec<NewSkippedRange>,
+    /// The new watermark.
+    pub recorded_through: Timestamp,
+    /// The first nominal fire after it.
+    pub next_fire_time: Option<Timestamp>,
+    /// The latest store time at which this decision is still the right one.
+    pub valid_until: Timestamp,
+}
+
+/// An execution to be made by [`Materialise`]. One that exists already is left as it is and gets no outbox row.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NewExecution {
+    /// Its id, derived from job and fire.
+    pub id: ExecutionId,
+    /// The nominal fire.
+    pub fire: Timestamp,
+    /// When it is due.
+    pub due_at: Timestamp,
+    /// The idempotency key.
+    pub key: Arc<str>,
+}
+
+/// A range of fires passed over, to be recorded by [`Materialise`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NewSkippedRange {
+    /// The first nominal fire passed over.
+    pub from: Timestamp,
+    /// The last one.
+    pub through: Timestamp,
+    /// Why.
+    pub reason: SkipReason,
+    /// The zone-data version that the decision was made with.
+    pub zone_data: Arc<str>,
+}
+
+/// [`Command::PutOffJobs`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PutOffJobs {
+    /// Who puts them off.
+    pub node: NodeId,
+    /// The partitions it acts under, ascending.
+    pub leases: Vec<HeldLease>,
+    /// Which ones.
+    pub items: Vec<PutOffJob>,
+}
+
+/// One job to be put off: guarded like an item of [`Materialise`] (lease, version, expected fire).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PutOffJob {
+    /// The job.
+    pub job: JobId,
+    /// Its partition.
+    pub partition: PartitionId,
+    /// The version that was read.
+    pub version: JobVersion,
+    /// The `next_fire_time` that was read.
+    pub expected_fire: Timestamp,
+    /// Why it cannot be read.
+    pub unreadable: Unreadable,
+    /// By how much.
+    pub delay: Span,
+}
+
+/// [`Command::PromoteDue`]: picks executions in `RetryWait`, or in `Pending` with a waiting reason, of these
+/// partitions, whose `next_try_at` has come, the first `limit` by (`next_try_at`, `id`); each becomes (or
+/// stays) `Pending` without a waiting reason and gets its next outbox row.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PromoteDue {
+    /// Who promotes.
+    pub node: NodeId,
+    /// The partitions it acts under, ascending. One that is no longer its own is left out and answered so.
+    pub leases: Vec<HeldLease>,
+    /// How many at most.
+    pub limit: u32,
+}
+
+/// [`Command::ScanOutbox`]: picks rows of these partitions whose `next_try_at` has come and that were made by
+/// another node or at least `own_grace` ago, the first `limit` by (`next_try_at`, `execution`,
+/// `dispatch_no`); each gets `tries + 1` and `next_try_at = now + delay × 2^tries` (at most
+/// [`OUTBOX_DELAY_MAX`](crate::limits::OUTBOX_DELAY_MAX), with the old `tries`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ScanOutbox {
+    /// Who reads.
+    pub node: NodeId,
+    /// Of which partitions, ascending. No token: publishing twice is harmless.
+    pub partitions: Vec<PartitionId>,
+    /// How old a row of its own must be.
+    pub own_grace: Span,
+    /// The first delay.
+    pub delay: Span,
+    /// How many at most.
+    pub limit: u32,
+}
+
+/// The exact id of an outbox row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OutboxId {
+    /// The execution.
+    pub execution: ExecutionId,
+    /// Which dispatch of it.
+    pub dispatch_no: DispatchNo,
+}
+
+/// [`Command::RemoveOutbox`]: by exact id, without a token. Where the row was at least `grace` old, the
+/// execution's `dispatched_at` becomes now, in the same transaction (if it is still `Pending` and this
+/// is its latest dispatch).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RemoveOutbox {
+    /// Confirmed rows.
+    pub rows: Vec<OutboxId>,
+    /// From which age on the removal is stamped.
+    pub grace: Span,
+}
+
+/// [`Command::ReturnOutbox`]: deletes the row; where its execution is still `Pending`, this is its latest
+/// dispatch and it has no waiting reason, it gets one, with `next_try_at = now + delay × 2^waits` (at most
+/// [`WAIT_DELAY_MAX`](crate::limits::WAIT_DELAY_MAX)) and `waits + 1`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ReturnOutbox {
+    /// Which rows, and why.
+    pub rows: Vec<(OutboxId, WaitReason)>,
+    /// The first delay.
+    pub delay: Span,
+}
+
+/// [`Command::ScanSweep`]: each list the first `limit`.
+///
+/// - expired: `Running` with `lease::may_be_taken`, by (`expires_at`, `id`);
+/// - undelivered: `Pending`, no waiting reason, no outbox row, and
+///   `lease::is_over(dispatched_at + redispatch_after × 2^redispatches)` (delay at most
+///   [`REDISPATCH_DELAY_MAX`](crate::limits::REDISPATCH_DELAY_MAX)), by (`dispatched_at`, `id`);
+/// - settled: outbox rows of terminal executions, by id;
+/// - stale nodes: not offline, `seen_at + node_stale_after ≤ now` or too far ahead, by id.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ScanSweep {
+    /// How many of each at most.
+    pub limit: u32,
+    /// The first delay before a dispatch that led to nothing is repeated.
+    pub redispatch_after: Span,
+    /// From which age of its latest report on a node is stale.
+    pub node_stale_after: Span,
+}
+
+/// [`Command::Repair`]: refused as a whole unless leadership is held under the token presented.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Repair {
+    /// Who repairs.
+    pub node: NodeId,
+    /// Its leadership token.
+    pub leadership: FencingToken,
+    /// What, each conditional on what was observed.
+    pub items: Vec<RepairItem>,
+}
+
+/// One repair, with what was observed. Where that is no longer so, nothing happens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum RepairItem {
+    /// Ends an expired execution lease.
+    TakeOver {
+        /// The run observed: still `Running` under this token, and expired.
+        run: RunId,
+        /// The cancel state observed.
+        cancel: CancelState,
+        /// The sign of a start observed.
+        sign: LeaseSign,
+        /// What becomes of the execution.
+        end: TakeOverEnd,
+    },
+    /// Dispatches again what was dispatched and never started: the next outbox row, `redispatches + 1`.
+    Redispatch {
+        /// The latest dispatch observed: still the latest, `Pending`, not waiting, without an outbox row.
+        dispatch: OutboxId,
+    },
+    /// Removes the outbox row of a terminal execution.
+    DropOutbox {
+        /// The row observed; its execution is terminal.
+        row: OutboxId,
+    },
+    /// Marks a node offline.
+    RetireNode {
+        /// The node.
+        node: NodeId,
+        /// Its latest report as observed.
+        seen_at: Timestamp,
+    },
+}
+
+/// What a takeover makes of an execution. `rescues` or `lost_starts` goes up by the observed sign; the lost
+/// lease gets an attempt row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TakeOverEnd {
+    /// `RetryWait`, due after this delay.
+    Retry(Span),
+    /// `Cancelled`: it was asked for.
+    Cancelled,
+    /// `DeadLettered`, with its record.
+    DeadLettered(DeadLetterReason),
+    /// `Failed`: the job keeps no dead letters.
+    Failed,
+}
+
+/// [`Command::AcquireExecutions`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AcquireExecutions {
+    /// Who asks.
+    pub node: NodeId,
+    /// For how long.
+    pub ttl: Span,
+    /// What for.
+    pub items: Vec<AcquireExecution>,
+}
+
+/// One execution lease asked for. Granted to `Pending` executions; `Running` under this very nonce answers
+/// the same grant again while it lasts (not extended).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AcquireExecution {
+    /// The execution.
+    pub execution: ExecutionId,
+    /// The effect that asks first; kept when sent again.
+    pub nonce: EffectId,
+    /// When its message was published, by the publisher's account of the store's clock.
+    pub published_at: Timestamp,
+    /// How long the worker has had the message, by its own steady clock.
+    pub held: Span,
+}
+
+/// [`Command::RenewExecutions`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RenewExecutions {
+    /// Who renews.
+    pub node: NodeId,
+    /// For how long from now.
+    pub ttl: Span,
+    /// Which runs: `Running` under the token presented, lapsed or not.
+    pub runs: Vec<RunId>,
+}
+
+/// [`Command::FinishExecutions`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FinishExecutions {
+    /// Who finishes.
+    pub node: NodeId,
+    /// Which runs, and how.
+    pub items: Vec<FinishExecution>,
+}
+
+/// The end of one run: accepted for `Running` under the token presented, lapsed or not.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FinishExecution {
+    /// Which run.
+    pub run: RunId,
+    /// How it ended.
+    pub outcome: RunOutcome,
+    /// How long ago its handler started, by the worker's steady clock; `None` if it never did.
+    pub started_ago: Option<Span>,
+}
+
+/// How a run ended. With a stored cancel request, `Retry` and `Released` become `Cancelled`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RunOutcome {
+    /// `Completed`.
+    Completed,
+    /// `RetryWait`, due after the delay; counts as an attempt.
+    Retry {
+        /// From now.
+        delay: Span,
+        /// What went wrong.
+        error: Arc<str>,
+    },
+    /// `DeadLettered`, with its record; counts as an attempt.
+    DeadLettered {
+        /// Why.
+        reason: DeadLetterReason,
+        /// What went wrong.
+        error: Arc<str>,
+    },
+    /// `Failed`; counts as an attempt.
+    Failed {
+        /// What went wrong.
+        error: Arc<str>,
+    },
+    /// `RetryWait`, due at once: given back unfinished.
+    Released,
+    /// `Cancelled`: the handler was stopped because it was asked for. Without a stored request: as `Released`.
+    Cancelled,
+}
+
+/// [`Command::DeferExecutions`]: for each that is `Pending`: the waiting reason, `next_try_at = now + delay ×
+/// 2^waits` (at most [`WAIT_DELAY_MAX`](crate::limits::WAIT_DELAY_MAX)), `waits + 1`. One that already waits
+/// is left as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DeferExecutions {
+    /// Which, and why.
+    pub items: Vec<(ExecutionId, WaitReason)>,
+    /// The first delay.
+    pub delay: Span,
+}
+
+/// [`Command::RecordMalformed`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RecordMalformed {
+    /// Who received it.
+    pub node: NodeId,
+    /// A digest of the body.
+    pub digest: uuid::Uuid,
+    /// What is wrong with it.
+    pub reason: Arc<str>,
+    /// Its beginning.
+    pub excerpt: Arc<[u8]>,
+}
+
+/// [`Command::CreateTenant`]: the same id and name again is a repeat; the name under another id is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CreateTenant {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+/// [`Command::CreateJob`], planned by `job_plan::plan_create` on a reading of the store's clock.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CreateJob {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The job.
+    pub job: JobId,
+    /// The caller's request id: the same one gets the same job again.
+    pub request: Option<OperatorRequest>,
+    /// The definition.
+    pub definition: Arc<StoredDefinition>,
+    /// The reading it was planned on: becomes `created_at` and `effective_from`. Refused where it lies ahead of the
+    /// store's clock or more than [`PLAN_AGE_MAX`](crate::limits::PLAN_AGE_MAX) behind.
+    pub planned_at: Timestamp,
+    /// The first watermark.
+    pub recorded_through: Timestamp,
+    /// The first nominal fire after it.
+    pub next_fire_time: Option<Timestamp>,
+}
+
+/// A caller's request id, with a digest of what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OperatorRequest {
+    /// The request id.
+    pub request: Arc<str>,
+    /// A digest of the request.
+    pub fingerprint: uuid::Uuid,
+}
+
+/// [`Command::DeleteJob`]: the version rises, the next fire goes; `Pending` and `RetryWait` executions become
+/// `Cancelled`, `Running` ones are asked to stop. Deleting what is deleted is a repeat.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DeleteJob {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The job.
+    pub job: JobId,
+}
+
+/// [`Command::TriggerJob`]: identity makes it safe to send again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TriggerJob {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The job.
+    pub job: JobId,
+    /// The execution, derived from job and key.
+    pub execution: ExecutionId,
+    /// The caller's key.
+    pub key: Arc<str>,
+    /// A payload instead of the job's.
+    pub payload: Option<Payload>,
+    /// Who commits the outbox row.
+    pub node: NodeId,
+}
+
+/// [`Command::CancelExecution`]: `Pending` and `RetryWait` become `Cancelled`; `Running` gets a stored request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CancelExecution {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The execution.
+    pub execution: ExecutionId,
+}
+
+/// Which connection a command travels on: renewals must not queue behind work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// Acquisition, renewal and liveness.
+    Lease,
+    /// Everything else.
+    Work,
+}
+
+impl Command {
+    /// Which connection it travels on.
+    #[must_use]
+    pub const fn lane(&self) -> Lane {
+        match self {
+            Self::Heartbeat(_)
+            | Self::AcquireLeadership(_)
+            | Self::AcquirePartitions(_)
+            | Self::RenewLeases(_)
+            | Self::ReleaseLeases(_)
+            | Self::RenewExecutions(_) => Lane::Lease,
+            Self::ReadClock
+            | Self::ScanDueJobs(_)
+            | Self::Materialise(_)
+            | Self::PutOffJobs(_)
+            | Self::PromoteDue(_)
+            | Self::ScanOutbox(_)
+            | Self::RemoveOutbox(_)
+            | Self::ReturnOutbox(_)
+            | Self::ScanSweep(_)
+            | Self::Repair(_)
+            | Self::AcquireExecutions(_)
+            | Self::FinishExecutions(_)
+            | Self::DeferExecutions(_)
+            | Self::RecordMalformed(_)
+            | Self::CreateTenant(_)
+            | Self::CreateJob(_)
+            | Self::DeleteJob(_)
+            | Self::TriggerJob(_)
+            | Self::CancelExecution(_) => Lane::Work,
+        }
+    }
+
+    /// The command's kind, as conformance, metrics and traces name it.
+    #[must_use]
+    pub const fn kind(&self) -> CommandKind {
+        match self {
+            Self::ReadClock => CommandKind::ReadClock,
+            Self::Heartbeat(_) => CommandKind::Heartbeat,
+            Self::AcquireLeadership(_) => CommandKind::AcquireLeadership,
+            Self::AcquirePartitions(_) => CommandKind::AcquirePartitions,
+            Self::RenewLeases(_) => CommandKind::RenewLeases,
+            Self::ReleaseLeases(_) => CommandKind::ReleaseLeases,
+            Self::ScanDueJobs(_) => CommandKind::ScanDueJobs,
+            Self::Materialise(_) => CommandKind::Materialise,
+            Self::PutOffJobs(_) => CommandKind::PutOffJobs,
+            Self::PromoteDue(_) => CommandKind::PromoteDue,
+            Self::ScanOutbox(_) => CommandKind::ScanOutbox,
+            Self::RemoveOutbox(_) => CommandKind::RemoveOutbox,
+            Self::ReturnOutbox(_) => CommandKind::ReturnOutbox,
+            Self::ScanSweep(_) => CommandKind::ScanSweep,
+            Self::Repair(_) => CommandKind::Repair,
+            Self::AcquireExecutions(_) => CommandKind::AcquireExecutions,
+            Self::RenewExecutions(_) => CommandKind::RenewExecutions,
+            Self::FinishExecutions(_) => CommandKind::FinishExecutions,
+            Self::DeferExecutions(_) => CommandKind::DeferExecutions,
+            Self::RecordMalformed(_) => CommandKind::RecordMalformed,
+            Self::CreateTenant(_) => CommandKind::CreateTenant,
+            Self::CreateJob(_) => CommandKind::CreateJob,
+            Self::DeleteJob(_) => CommandKind::DeleteJob,
+            Self::TriggerJob(_) => CommandKind::TriggerJob,
+            Self::CancelExecution(_) => CommandKind::CancelExecution,
+        }
+    }
+}
+
+crate::execution::named!(
+    /// The kinds of commands, without their contents.
+    CommandKind {
+        /// See [`Command::ReadClock`].
+        ReadClock = "read_clock",
+        /// See [`Command::Heartbeat`].
+        Heartbeat = "heartbeat",
+        /// See [`Command::AcquireLeadership`].
+        AcquireLeadership = "acquire_leadership",
+        /// See [`Command::AcquirePartitions`].
+        AcquirePartitions = "acquire_partitions",
+        /// See [`Command::RenewLeases`].
+        RenewLeases = "renew_leases",
+        /// See [`Command::ReleaseLeases`].
+        ReleaseLeases = "release_leases",
+        /// See [`Command::ScanDueJobs`].
+        ScanDueJobs = "scan_due_jobs",
+        /// See [`Command::Materialise`].
+        Materialise = "materialise",
+        /// See [`Command::PutOffJobs`].
+        PutOffJobs = "put_off_jobs",
+        /// See [`Command::PromoteDue`].
+        PromoteDue = "promote_due",
+        /// See [`Command::ScanOutbox`].
+        ScanOutbox = "scan_outbox",
+        /// See [`Command::RemoveOutbox`].
+        RemoveOutbox = "remove_outbox",
+        /// See [`Command::ReturnOutbox`].
+        ReturnOutbox = "return_outbox",
+        /// See [`Command::ScanSweep`].
+        ScanSweep = "scan_sweep",
+        /// See [`Command::Repair`].
+        Repair = "repair",
+        /// See [`Command::AcquireExecutions`].
+        AcquireExecutions = "acquire_executions",
+        /// See [`Command::RenewExecutions`].
+        RenewExecutions = "renew_executions",
+        /// See [`Command::FinishExecutions`].
+        FinishExecutions = "finish_executions",
+        /// See [`Command::DeferExecutions`].
+        DeferExecutions = "defer_executions",
+        /// See [`Command::RecordMalformed`].
+        RecordMalformed = "record_malformed",
+        /// See [`Command::CreateTenant`].
+        CreateTenant = "create_tenant",
+        /// See [`Command::CreateJob`].
+        CreateJob = "create_job",
+        /// See [`Command::DeleteJob`].
+        DeleteJob = "delete_job",
+        /// See [`Command::TriggerJob`].
+        TriggerJob = "trigger_job",
+        /// See [`Command::CancelExecution`].
+        CancelExecution = "cancel_execution",
+    }
+);
+
+/// What a lease command's guard is checked against, for one resource.
+#[must_use]
+pub fn lease_of(leases: &[HeldLease], partition: PartitionId) -> Option<FencingToken> {
+    let resource = LeaseResource::Partition(partition);
+    leases.binary_search_by_key(&resource, |held| held.resource).ok().map(|at| leases[at].token)
+}

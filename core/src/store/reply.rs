@@ -1,0 +1,457 @@
+//! Replies: everything the store may answer, one shape per command.
+//!
+//! Item replies stand in the order of the request's items. A refusal is an answer, not an error.
+
+use std::sync::Arc;
+
+use crate::execution::{CancelState, ExecutionState, LeaseSign};
+use crate::fencing::FencingToken;
+use crate::id::{DispatchNo, ExecutionId, JobId, JobVersion, NodeId, Occurrence, TenantId};
+use crate::job::{Payload, StoredDefinition, Unreadable};
+use crate::lease::{HeldLease, RunId};
+use crate::partition::PartitionId;
+use crate::store::command::OutboxId;
+use crate::time::{Span, Timestamp};
+
+/// A reply and the store's clock as the command used it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct StoreReply {
+    /// The one `now` of the command.
+    pub now: Timestamp,
+    /// The answer.
+    pub reply: Reply,
+}
+
+/// The answer to a command, by its kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Reply {
+    /// To `ReadClock`: nothing but `now`.
+    Clock,
+    /// To `Heartbeat`: live active schedulers, ascending, the sender included if it is one.
+    Heartbeat {
+        /// Who lives.
+        schedulers: Vec<NodeId>,
+    },
+    /// To `AcquireLeadership`.
+    Leadership(LeadershipReply),
+    /// To `AcquirePartitions`: what was granted, ascending.
+    Partitions {
+        /// What was granted (or was already, under the same nonce).
+        granted: Vec<HeldLease>,
+    },
+    /// To `RenewLeases`.
+    LeasesRenewed(Vec<HoldReply>),
+    /// To `ReleaseLeases`.
+    LeasesReleased(Vec<HoldReply>),
+    /// To `ScanDueJobs`.
+    DueJobs {
+        /// What is due.
+        jobs: Vec<DueJob>,
+        /// When the next job of these partitions that is not due yet comes due; `None` if none will.
+        next_due: Option<Timestamp>,
+    },
+    /// To `Materialise`.
+    Materialised(Vec<MaterialiseReply>),
+    /// To `PutOffJobs`.
+    JobsPutOff(Vec<PutOffReply>),
+    /// To `PromoteDue`.
+    Promoted {
+        /// What was dispatched, in the order picked.
+        dispatches: Vec<Dispatch>,
+        /// Presented leases that are no longer the caller's, with the current token.
+        refused: Vec<(HeldLease, FencingToken)>,
+        /// When the next one that is not due yet comes due.
+        next_due: Option<Timestamp>,
+    },
+    /// To `ScanOutbox`.
+    Outbox {
+        /// What is to be published, in the order picked.
+        dispatches: Vec<Dispatch>,
+        /// When the next row of these partitions becomes readable to this caller.
+        next_due: Option<Timestamp>,
+    },
+    /// To `RemoveOutbox`.
+    OutboxRemoved(Vec<RemovalReply>),
+    /// To `ReturnOutbox`.
+    OutboxReturned(Vec<RemovalReply>),
+    /// To `ScanSweep`.
+    Sweep(SweepFindings),
+    /// To `Repair`.
+    Repaired(RepairReply),
+    /// To `AcquireExecutions`.
+    Acquired(Vec<AcquireReply>),
+    /// To `RenewExecutions`.
+    RunsRenewed(Vec<RenewReply>),
+    /// To `FinishExecutions`.
+    Finished(Vec<FinishReply>),
+    /// To `DeferExecutions`.
+    Deferred(Vec<DeferReply>),
+    /// To `RecordMalformed`.
+    MalformedRecorded,
+    /// To `CreateTenant`.
+    TenantCreated(CreateTenantReply),
+    /// To `CreateJob`.
+    JobCreated(CreateJobReply),
+    /// To `DeleteJob`.
+    JobDeleted(DeleteJobReply),
+    /// To `TriggerJob`.
+    JobTriggered(TriggerReply),
+    /// To `CancelExecution`.
+    ExecutionCancelled(CancelReply),
+}
+
+/// Whether leadership was granted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum LeadershipReply {
+    /// It was (or already is, under the same nonce).
+    Granted {
+        /// Under this token.
+        token: FencingToken,
+    },
+    /// Somebody holds it.
+    Held {
+        /// Until then, as things stand.
+        expires_at: Timestamp,
+    },
+}
+
+/// Whether a lease was renewed or released.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum HoldReply {
+    /// It was.
+    Done,
+    /// Owner or token are others by now.
+    Refused {
+        /// The current token.
+        current: FencingToken,
+    },
+}
+
+/// A due job, with all that planning its fires takes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DueJob {
+    /// The job.
+    pub job: JobId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Its partition.
+    pub partition: PartitionId,
+    /// The version in force.
+    pub version: JobVersion,
+    /// The definition in force.
+    pub definition: Arc<StoredDefinition>,
+    /// The watermark.
+    pub recorded_through: Timestamp,
+    /// The next nominal fire.
+    pub next_fire_time: Timestamp,
+    /// Its place in the scan's order.
+    pub next_try_at: Timestamp,
+    /// Scheduled executions so far.
+    pub runs: u64,
+    /// What an earlier reader could not read.
+    pub unreadable: Option<Unreadable>,
+}
+
+/// What became of one job of a `Materialise`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MaterialiseReply {
+    /// Recorded. For each execution, in order, whether it was made.
+    Applied(Vec<MadeExecution>),
+    /// The partition is no longer held under the token presented.
+    StaleLease {
+        /// The current token.
+        current: FencingToken,
+    },
+    /// The job has another version.
+    VersionChanged {
+        /// The current one.
+        current: JobVersion,
+    },
+    /// The watermark has moved: somebody else, or an earlier sending of this, has recorded it.
+    WatermarkMoved,
+    /// The job is deleted, or was never there.
+    Gone,
+    /// A fire is not due yet by the store's clock.
+    NotDue,
+    /// Too late for this decision; plan again.
+    PlanExpired,
+}
+
+/// Whether an execution of a `Materialise` was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MadeExecution {
+    /// Made, with its first outbox row.
+    Made,
+    /// It existed already.
+    Existed,
+}
+
+/// What became of one job of a `PutOffJobs`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PutOffReply {
+    /// Put off.
+    Done,
+    /// The partition is no longer held under the token presented.
+    StaleLease {
+        /// The current token.
+        current: FencingToken,
+    },
+    /// Version, watermark or state are others by now.
+    Moved,
+}
+
+/// An outbox row with all that its message takes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Dispatch {
+    /// The execution.
+    pub execution: ExecutionId,
+    /// Which dispatch of it.
+    pub dispatch_no: DispatchNo,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Of which job.
+    pub job: JobId,
+    /// Under which version.
+    pub job_version: JobVersion,
+    /// What it is an occurrence of.
+    pub occurrence: Occurrence,
+    /// The idempotency key.
+    pub key: Arc<str>,
+    /// When it was due.
+    pub due_at: Timestamp,
+    /// A payload of its own.
+    pub payload: Option<Payload>,
+    /// The definition of its version.
+    pub definition: Arc<StoredDefinition>,
+}
+
+/// Whether an outbox row was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RemovalReply {
+    /// It was, and went.
+    Removed,
+    /// It was not.
+    Absent,
+}
+
+/// What a sweep found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SweepFindings {
+    /// Expired execution leases.
+    pub expired: Vec<ExpiredRun>,
+    /// Dispatched and never started.
+    pub undelivered: Vec<OutboxId>,
+    /// Outbox rows of terminal executions.
+    pub settled: Vec<OutboxId>,
+    /// Nodes without a recent report.
+    pub stale_nodes: Vec<(NodeId, Timestamp)>,
+}
+
+/// An expired execution lease, with all that deciding about it takes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ExpiredRun {
+    /// The run.
+    pub run: RunId,
+    /// Whether it was asked to stop.
+    pub cancel: CancelState,
+    /// Whether its worker gave a sign of a start.
+    pub sign: LeaseSign,
+    /// Rescues so far.
+    pub rescues: u32,
+    /// Leases lost without a sign so far.
+    pub lost_starts: u32,
+    /// The definition of its version.
+    pub definition: Arc<StoredDefinition>,
+}
+
+/// Whether a `Repair` was allowed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum RepairReply {
+    /// It was; item by item.
+    Applied(Vec<RepairItemReply>),
+    /// Leadership is no longer held under the token presented.
+    StaleLeadership {
+        /// The current token.
+        current: FencingToken,
+    },
+}
+
+/// What became of one repair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RepairItemReply {
+    /// Done.
+    Done,
+    /// What was observed is no longer so.
+    Moved,
+}
+
+/// Whether an execution lease was granted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AcquireReply {
+    /// It was (or already is, under the same nonce).
+    Granted(Grant),
+    /// Never by this message: terminal, running, or a resend whose lease has ended. Acknowledge and drop.
+    Never {
+        /// Where it stands.
+        state: ExecutionState,
+    },
+    /// Not now: what it waits for is recorded, and another dispatch will come.
+    NotNow {
+        /// Where it stands.
+        state: ExecutionState,
+    },
+    /// No such execution.
+    Absent,
+}
+
+/// A granted execution lease.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Grant {
+    /// Under this token.
+    pub token: FencingToken,
+    /// Failed attempts before this one.
+    pub attempts: u32,
+    /// How long past its due time it was.
+    pub age: Span,
+    /// Whether it was asked to stop (only on a resend).
+    pub cancel: CancelState,
+}
+
+/// Whether an execution lease was renewed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum RenewReply {
+    /// It was.
+    Renewed {
+        /// Whether the run is asked to stop.
+        cancel: CancelState,
+    },
+    /// The run is no longer the current one.
+    Refused {
+        /// The current token.
+        current: FencingToken,
+        /// Where the execution stands.
+        state: ExecutionState,
+    },
+    /// No such execution.
+    Absent,
+}
+
+/// What became of a finish.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum FinishReply {
+    /// Applied.
+    Applied {
+        /// Where the execution stands now.
+        state: ExecutionState,
+    },
+    /// This outcome under this token was applied before.
+    Already {
+        /// Where the execution stands now.
+        state: ExecutionState,
+    },
+    /// The run is no longer the current one.
+    Refused {
+        /// The current token.
+        current: FencingToken,
+        /// Where the execution stands.
+        state: ExecutionState,
+    },
+    /// No such execution.
+    Absent,
+}
+
+/// What became of a deferral.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeferReply {
+    /// The reason is recorded (or one was already).
+    Recorded,
+    /// It is not pending; nothing to record.
+    NotPending {
+        /// Where it stands.
+        state: ExecutionState,
+    },
+    /// No such execution.
+    Absent,
+}
+
+/// Whether a tenant was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CreateTenantReply {
+    /// It was.
+    Created,
+    /// It was there.
+    Repeated,
+    /// The name is another tenant's.
+    NameTaken,
+}
+
+/// Whether a job was made.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum CreateJobReply {
+    /// It was.
+    Created,
+    /// This request had made one before.
+    Repeated {
+        /// That one.
+        job: JobId,
+    },
+    /// The request id was used for something else.
+    RequestReused,
+    /// The job id is taken.
+    IdTaken,
+    /// No such tenant.
+    NoTenant,
+    /// The reading of the clock that it was planned on is too old, or ahead: read it again and plan again.
+    PlanExpired,
+}
+
+/// Whether a job was deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeleteJobReply {
+    /// It was.
+    Deleted {
+        /// Executions cancelled.
+        cancelled: u32,
+        /// Running executions asked to stop.
+        requested: u32,
+    },
+    /// It was deleted before.
+    Repeated,
+    /// No such job of this tenant.
+    NotFound,
+}
+
+/// Whether a job was triggered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TriggerReply {
+    /// It was.
+    Created,
+    /// This key had triggered it before.
+    Repeated {
+        /// Where that execution stands.
+        state: ExecutionState,
+    },
+    /// This key had triggered it with another payload.
+    KeyReused,
+    /// The job is deleted, or no such job of this tenant.
+    NotFound,
+}
+
+/// Whether an execution was cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CancelReply {
+    /// It was, from this state.
+    Cancelled {
+        /// Where it stood.
+        was: ExecutionState,
+    },
+    /// It runs; its worker will be told.
+    Requested,
+    /// It had ended.
+    Ended {
+        /// How.
+        state: ExecutionState,
+    },
+    /// No such execution of this tenant.
+    NotFound,
+}

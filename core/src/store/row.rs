@@ -1,0 +1,397 @@
+//! Rows: what each table of the store holds. The migrations hold the same columns.
+//!
+//! Times are [`Timestamp`]s of the store's clock, ids and tokens are made by callers or by acquisition,
+//! and nothing is defaulted by a server, so that two stores that executed the same commands are equal.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::execution::{
+    AttemptEnd, CancelState, DeadLetterReason, ExecutionState, LeaseSign, SkipReason, WaitReason, named,
+};
+use crate::fencing::FencingToken;
+use crate::id::{DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, Occurrence, TenantId};
+use crate::job::{Payload, StoredDefinition, Unreadable};
+use crate::lease::LeaseResource;
+use crate::partition::PartitionId;
+use crate::time::Timestamp;
+
+/// `tenant`: key `id`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TenantRow {
+    /// The tenant.
+    pub id: TenantId,
+    /// Its name, unique.
+    pub name: Arc<str>,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+/// `lease`: key `resource`. One row per partition and one for leadership, there from the start.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LeaseRow {
+    /// What is leased.
+    pub resource: LeaseResource,
+    /// The token of the latest grant; survives a release.
+    pub token: FencingToken,
+    /// Who holds it; `None` once released, or never granted.
+    pub owner: Option<NodeId>,
+    /// The effect by which the owner acquired it: a resend of that gets the same grant again.
+    pub nonce: EffectId,
+    /// When it lapses. The epoch where there is no owner.
+    pub expires_at: Timestamp,
+}
+
+named!(
+    /// What a node does.
+    NodeRole {
+        /// Decides.
+        Scheduler = "scheduler",
+        /// Runs handlers.
+        Worker = "worker",
+        /// Takes requests.
+        Api = "api",
+    }
+);
+
+named!(
+    /// What a node says of itself. It grants nothing.
+    NodeState {
+        /// At work.
+        Active = "active",
+        /// On its way out.
+        Draining = "draining",
+        /// Gone, by its own word or the sweep's.
+        Offline = "offline",
+    }
+);
+
+/// `node`: key `id`. Liveness reports; they inform and grant nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NodeRow {
+    /// The process.
+    pub id: NodeId,
+    /// What it does.
+    pub role: NodeRole,
+    /// Its host, for people.
+    pub label: Arc<str>,
+    /// The schema version that it writes.
+    pub schema: u16,
+    /// What it says of itself.
+    pub state: NodeState,
+    /// Executions it can run side by side; 0 for schedulers.
+    pub capacity: u32,
+    /// Its first report.
+    pub started_at: Timestamp,
+    /// Its latest report.
+    pub seen_at: Timestamp,
+}
+
+named!(
+    /// Whether a job is still there.
+    JobState {
+        /// It fires.
+        Active = "active",
+        /// It was deleted, for good.
+        Deleted = "deleted",
+    }
+);
+
+/// `job`: key `id`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct JobRow {
+    /// The job.
+    pub id: JobId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Its partition, derived from the id.
+    pub partition: PartitionId,
+    /// Its version: the optimistic lock. A delete raises it too.
+    pub version: JobVersion,
+    /// Whether it is still there.
+    pub state: JobState,
+    /// The definition in force.
+    pub definition: Arc<StoredDefinition>,
+    /// From when this version decides.
+    pub effective_from: Timestamp,
+    /// The watermark of the ledger: every nominal fire up to it is recorded.
+    pub recorded_through: Timestamp,
+    /// The first nominal fire after the watermark; `None` when there is none.
+    pub next_fire_time: Option<Timestamp>,
+    /// When a scan may pick it: its next fire, or later after it could not be served.
+    pub next_try_at: Timestamp,
+    /// Scheduled executions so far, skipped ones not counted; for `max_runs`.
+    pub runs: u64,
+    /// Why the version that last looked cannot read it; such a job does not fire.
+    pub unreadable: Option<Unreadable>,
+    /// When it was created; fires before that do not count.
+    pub created_at: Timestamp,
+}
+
+/// `job_version`: key (`job`, `version`). Appended to, never changed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct JobVersionRow {
+    /// The job.
+    pub job: JobId,
+    /// The version.
+    pub version: JobVersion,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The definition.
+    pub definition: Arc<StoredDefinition>,
+    /// From when it decides.
+    pub effective_from: Timestamp,
+}
+
+/// `execution`: key `id`. One occurrence, its lease and its lag stamps.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ExecutionRow {
+    /// The execution, derived from job and occurrence.
+    pub id: ExecutionId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Of which job.
+    pub job: JobId,
+    /// Under which version it was made.
+    pub job_version: JobVersion,
+    /// The job's partition.
+    pub partition: PartitionId,
+    /// What it is an occurrence of.
+    pub occurrence: Occurrence,
+    /// The idempotency key.
+    pub key: Arc<str>,
+    /// A payload of its own, of manual triggers that give one.
+    pub payload: Option<Payload>,
+    /// Where it stands.
+    pub state: ExecutionState,
+    /// Why it was skipped.
+    pub skip_reason: Option<SkipReason>,
+    /// When it was due: the nominal fire, or the trigger.
+    pub due_at: Timestamp,
+    /// The partition token under which it was made; `NEVER` for manual ones.
+    pub made_under: FencingToken,
+
+    /// The token of the latest execution lease.
+    pub token: FencingToken,
+    /// Who holds that lease, while running.
+    pub owner: Option<NodeId>,
+    /// The effect by which it was acquired; kept after the lease ended, so that its resend is refused.
+    pub nonce: EffectId,
+    /// The node that sent that effect.
+    pub nonce_node: Option<NodeId>,
+    /// When the lease lapses; the epoch while not running.
+    pub expires_at: Timestamp,
+    /// Whether its worker gave a sign of a start.
+    pub sign: LeaseSign,
+    /// Whether an operator asked for it to stop.
+    pub cancel: CancelState,
+
+    /// Failed attempts.
+    pub attempts: u32,
+    /// Leases lost after a sign of a start.
+    pub rescues: u32,
+    /// Leases lost without one.
+    pub lost_starts: u32,
+    /// When it is promoted or dispatched again: in `RetryWait`, and in `Pending` with a waiting reason.
+    pub next_try_at: Option<Timestamp>,
+    /// Why it waits, in `Pending`.
+    pub waiting: Option<WaitReason>,
+    /// How often it was put off in a row, for the growing delay; reset by an acquire.
+    pub waits: u32,
+
+    /// The number of its latest outbox row.
+    pub dispatch_no: DispatchNo,
+    /// When it was last dispatched: the insertion of its latest outbox row, or its late removal.
+    pub dispatched_at: Option<Timestamp>,
+    /// How often the sweep dispatched it again since the last acquire.
+    pub redispatches: u32,
+
+    /// When it was made.
+    pub materialised_at: Timestamp,
+    /// When the message that the latest attempt came from was published.
+    pub published_at: Option<Timestamp>,
+    /// When the worker received it.
+    pub received_at: Option<Timestamp>,
+    /// When the latest lease was granted.
+    pub leased_at: Option<Timestamp>,
+    /// When the handler of the latest attempt started.
+    pub started_at: Option<Timestamp>,
+    /// When it ended for good.
+    pub finished_at: Option<Timestamp>,
+    /// Whether a span between these stamps had to be clamped.
+    pub lag_clamped: bool,
+    /// The latest error.
+    pub error: Option<Arc<str>>,
+}
+
+/// `attempt`: key (`execution`, `token`). What ended otherwise than completed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AttemptRow {
+    /// The execution.
+    pub execution: ExecutionId,
+    /// The token of the lease that ended.
+    pub token: FencingToken,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The worker.
+    pub node: Option<NodeId>,
+    /// Which attempt: failures before it, plus one.
+    pub attempt: u32,
+    /// How it ended.
+    pub end: AttemptEnd,
+    /// The error, if there was one.
+    pub error: Option<Arc<str>>,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// `outbox_event`: key (`execution`, `dispatch_no`). The intent to dispatch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OutboxRow {
+    /// The execution.
+    pub execution: ExecutionId,
+    /// Which dispatch of it.
+    pub dispatch_no: DispatchNo,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The job's partition.
+    pub partition: PartitionId,
+    /// Who committed it, and may publish it at once.
+    pub created_by: NodeId,
+    /// When.
+    pub created_at: Timestamp,
+    /// When it may next be read back.
+    pub next_try_at: Timestamp,
+    /// How often it was read back.
+    pub tries: u32,
+}
+
+/// `dead_letter`: key `execution`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DeadLetterRow {
+    /// The execution.
+    pub execution: ExecutionId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Of which job.
+    pub job: JobId,
+    /// Why.
+    pub reason: DeadLetterReason,
+    /// The last error.
+    pub error: Option<Arc<str>>,
+    /// Failed attempts, the last included.
+    pub attempts: u32,
+    /// Rescues.
+    pub rescues: u32,
+    /// Leases lost without a sign of a start.
+    pub lost_starts: u32,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// `skipped_range`: key (`job`, `from`). A run of nominal fires that were not executed, bounds included.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SkippedRangeRow {
+    /// The job.
+    pub job: JobId,
+    /// The first nominal fire passed over.
+    pub from: Timestamp,
+    /// The last nominal fire passed over.
+    pub through: Timestamp,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Why.
+    pub reason: SkipReason,
+    /// Under which version it was decided.
+    pub job_version: JobVersion,
+    /// Under which partition token it was decided.
+    pub made_under: FencingToken,
+    /// The `now` of the command that wrote it.
+    pub decided_at: Timestamp,
+    /// The zone-data version that the decision was made with.
+    pub zone_data: Arc<str>,
+}
+
+/// What a refused write was about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusedResource {
+    /// A partition or leadership.
+    Lease(LeaseResource),
+    /// An execution.
+    Execution(ExecutionId),
+}
+
+named!(
+    /// Which kind of write was refused.
+    RefusedAction {
+        /// Renewing a partition or leadership.
+        RenewLease = "renew_lease",
+        /// Materialising.
+        Materialise = "materialise",
+        /// Promoting a retry or dispatching what waited.
+        Promote = "promote",
+        /// A repair of the sweep.
+        Repair = "repair",
+        /// Renewing an execution lease.
+        RenewExecution = "renew_execution",
+        /// Finishing an execution.
+        Finish = "finish",
+    }
+);
+
+/// `refusal`: key (`resource`, `token`, `node`, `action`). Who wrote under authority that had passed on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RefusalRow {
+    /// What it was about.
+    pub resource: RefusedResource,
+    /// The token presented.
+    pub token: FencingToken,
+    /// Who presented it.
+    pub node: NodeId,
+    /// What it was to do.
+    pub action: RefusedAction,
+    /// The token that was current when it was first refused.
+    pub current: FencingToken,
+    /// The first time.
+    pub first_at: Timestamp,
+    /// The latest time.
+    pub last_at: Timestamp,
+    /// How often.
+    pub count: u64,
+}
+
+/// `operator_request`: key (`tenant`, `request`). What a request id stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RequestRow {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The caller's request id.
+    pub request: Arc<str>,
+    /// A digest of what was asked, so that reuse for something else is noticed.
+    pub fingerprint: uuid::Uuid,
+    /// The job that it made.
+    pub job: JobId,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// `malformed_message`: key `digest`. What arrived from the broker and could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MalformedRow {
+    /// A digest of the body.
+    pub digest: uuid::Uuid,
+    /// What is wrong with it.
+    pub reason: Arc<str>,
+    /// Its beginning.
+    pub excerpt: Arc<[u8]>,
+    /// Who received it first.
+    pub node: NodeId,
+    /// The first time.
+    pub first_at: Timestamp,
+    /// The latest time.
+    pub last_at: Timestamp,
+    /// How often.
+    pub count: u64,
+}
