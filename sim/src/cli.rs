@@ -1,0 +1,156 @@
+//! The `fencepost-sim` command: its arguments, and one file per subcommand.
+//!
+//! What is printed and how it exits is what users and checks rely on: `--json` prints one document on stdout,
+//! everything else that is said goes to stderr with it; exit codes are those of `report::exit_code`, 4 for
+//! marks never passed, 5 for a surviving mutant, 64 for wrong usage, 70 for a failure of the program itself.
+
+mod catalogues;
+mod many;
+mod one;
+mod shrinking;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use fencepost_core::bug::{Bug, Bugs};
+
+use crate::plan::{Plan, Profile, generate};
+
+/// Wrong usage, as `sysexits.h` numbers it.
+pub const USAGE: u8 = 64;
+/// A failure of the program itself.
+pub const INTERNAL: u8 = 70;
+
+#[derive(Debug, Parser)]
+#[command(name = "fencepost-sim", version, about = "Runs Fencepost's core from a seed, through faults")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs many seeds.
+    Run(many::RunArgs),
+    /// Runs one seed, or a plan from a file.
+    Replay(one::ReplayArgs),
+    /// Prints the plan of a seed.
+    Plan(one::PlanArgs),
+    /// Makes a failing plan smaller, keeping the invariant that it breaks.
+    Shrink(shrinking::ShrinkArgs),
+    /// Switches on one deliberate bug after the other; each must be caught.
+    Mutants(many::MutantsArgs),
+    /// Lists the invariants.
+    Invariants(catalogues::ListArgs),
+    /// Lists the kinds of faults.
+    Faults(catalogues::ListArgs),
+    /// Lists the coverage marks.
+    Marks(catalogues::ListArgs),
+    /// Lists the profiles.
+    Profiles(catalogues::ListArgs),
+}
+
+/// Which profile, and which deliberate bug.
+#[derive(Clone, Copy, Debug, Args)]
+struct Setting {
+    /// What kind of run the seed expands to (see `profiles`).
+    #[arg(long, default_value = "default", value_parser = profile)]
+    profile: Profile,
+    /// A deliberate bug to switch on (see `mutants`).
+    #[arg(long, value_name = "NAME", value_parser = mutant)]
+    mutant: Option<Bug>,
+}
+
+impl Setting {
+    fn bugs(self) -> Bugs {
+        self.mutant.map_or(Bugs::NONE, Bugs::only)
+    }
+}
+
+fn profile(name: &str) -> Result<Profile, String> {
+    Profile::from_name(name).ok_or_else(|| {
+        let names: Vec<&str> = Profile::ALL.iter().map(|profile| profile.name()).collect();
+        format!("no such profile; there are {}", names.join(", "))
+    })
+}
+
+fn mutant(name: &str) -> Result<Bug, String> {
+    Bug::from_name(name).ok_or_else(|| {
+        let names: Vec<&str> = Bug::ALL.iter().map(|bug| bug.name()).collect();
+        format!("no such mutant; there are {}", names.join(", "))
+    })
+}
+
+/// A seed, or the file of a plan.
+#[derive(Clone, Debug)]
+enum Source {
+    Seed(u64),
+    File(PathBuf),
+}
+
+fn source(text: &str) -> Result<Source, String> {
+    match text.parse() {
+        Ok(seed) => Ok(Source::Seed(seed)),
+        Err(_) if text.bytes().all(|byte| byte.is_ascii_digit()) => Err("a seed is below 2^64".into()),
+        Err(_) => Ok(Source::File(PathBuf::from(text))),
+    }
+}
+
+impl Source {
+    /// The plan; or what is wrong with its file.
+    fn plan(&self, profile: Profile) -> Result<Plan, String> {
+        match self {
+            Self::Seed(seed) => Ok(generate::generate(*seed, profile)),
+            Self::File(path) => {
+                let text =
+                    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+                Plan::from_json(&text).map_err(|error| format!("{}: {error}", path.display()))
+            }
+        }
+    }
+}
+
+/// Runs the command line; the exit code.
+#[must_use]
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come this way too, and are no mistake.
+            let wrong = error.use_stderr();
+            return if error.print().is_err() {
+                INTERNAL
+            } else if wrong {
+                USAGE
+            } else {
+                0
+            };
+        }
+    };
+    match cli.command {
+        Command::Run(args) => many::run(&args),
+        Command::Replay(args) => one::replay(&args),
+        Command::Plan(args) => one::plan(&args),
+        Command::Shrink(args) => shrinking::shrink(&args),
+        Command::Mutants(args) => many::mutants(&args),
+        Command::Invariants(args) => catalogues::invariants(args),
+        Command::Faults(args) => catalogues::faults(args),
+        Command::Marks(args) => catalogues::marks(args),
+        Command::Profiles(args) => catalogues::profiles(args),
+    }
+}
+
+/// Prints to stdout; a reader that has gone is no failure of ours.
+fn print(text: &str) {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    drop(written);
+}
+
+/// Says what is wrong with the usage.
+fn refuse(text: &str) -> u8 {
+    eprintln!("fencepost-sim: {text}");
+    USAGE
+}

@@ -1,0 +1,131 @@
+//! `run` and `mutants`: many seeds.
+
+use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{INTERNAL, Setting, print, refuse};
+use crate::campaign::{Campaign, Recheck};
+use crate::plan::{Profile, generate};
+use crate::report::{self, Failure, Tally};
+use crate::stopwatch::Stopwatch;
+
+#[derive(Clone, Debug, Args)]
+pub(super) struct RunArgs {
+    /// How many seeds.
+    #[arg(long, default_value_t = 1_000)]
+    seeds: u64,
+    /// The first one.
+    #[arg(long, default_value_t = 0)]
+    start: u64,
+    /// On how many threads; as many as there are processors by default.
+    #[arg(long)]
+    threads: Option<NonZeroUsize>,
+    /// Where to write the plan of each run that fails.
+    #[arg(long, value_name = "DIR")]
+    fail_dir: Option<PathBuf>,
+    /// One JSON document, on the last line of stdout.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    setting: Setting,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(super) struct MutantsArgs {
+    /// How many seeds each mutant may live through at most.
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// This one alone.
+    #[arg(long, value_name = "NAME", value_parser = super::mutant)]
+    only: Option<fencepost_core::bug::Bug>,
+    /// One JSON document on stdout.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &RunArgs) -> u8 {
+    if args.start.checked_add(args.seeds).is_none() {
+        return refuse("--start and --seeds together go beyond the last seed, 2^64 - 1");
+    }
+    if let Some(dir) = &args.fail_dir
+        && let Err(error) = std::fs::create_dir_all(dir)
+    {
+        return refuse(&format!("--fail-dir {}: {error}", dir.display()));
+    }
+    let setting = args.setting;
+    let mutant = setting.mutant.map(fencepost_core::bug::Bug::name);
+    let campaign = Campaign {
+        start: args.start,
+        seeds: args.seeds,
+        profile: setting.profile,
+        bugs: setting.bugs(),
+        threads: threads(args.threads),
+        recheck: Recheck::Some,
+    };
+    let watch = Stopwatch::start();
+    let mut tally = Tally::default();
+    let mut unwritten = None;
+    let bar = bar(args.seeds);
+    campaign.run(|run| {
+        tally.add(&run);
+        if run.ended.violation.is_some()
+            && let Some(failed) = tally.failures.last()
+        {
+            bar.suspend(|| eprintln!("{}", report::failure(failed, setting.profile.name(), mutant)));
+            if let Some(dir) = &args.fail_dir
+                && let Err(error) = keep(dir, failed, setting.profile)
+            {
+                unwritten.get_or_insert(error);
+            }
+        }
+        bar.set_position(tally.seeds);
+        ControlFlow::Continue(())
+    });
+    bar.finish_and_clear();
+    let took = watch.elapsed();
+    let summary = report::summary(&tally, setting.profile.name(), mutant, took);
+    if args.json {
+        eprint!("{summary}");
+        print(&format!("{}\n", tally.to_json(setting.profile.name(), took)));
+    } else {
+        print(&summary);
+    }
+    match unwritten {
+        Some(error) if tally.failures.is_empty() => {
+            eprintln!("fencepost-sim: {error}");
+            INTERNAL
+        }
+        Some(error) => {
+            eprintln!("fencepost-sim: {error}");
+            tally.exit_code()
+        }
+        None => tally.exit_code(),
+    }
+}
+
+fn keep(dir: &Path, failed: &Failure, profile: Profile) -> Result<(), String> {
+    let path = dir.join(format!("{}-{}-{}.json", profile.name(), failed.seed, failed.violation.invariant));
+    let plan = generate::generate(failed.seed, profile).to_json();
+    std::fs::write(&path, plan).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn bar(seeds: u64) -> ProgressBar {
+    // Draws on a terminal alone.
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds, {per_sec}, {eta} to go")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(seeds).with_style(style)
+}
+
+fn threads(wanted: Option<NonZeroUsize>) -> usize {
+    let all = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    wanted.unwrap_or_else(all).get()
+}
+
+pub(super) fn mutants(args: &MutantsArgs) -> u8 {
+    let MutantsArgs { seeds: _, only: _, json: _ } = args;
+    refuse("the command `mutants` does not exist in this version")
+}

@@ -1,0 +1,326 @@
+//! The oracle of fire times: a brute-force walk over a calendar, sharing no code with the core.
+//!
+//! It is written from the rules of schedules, the dumbest way that can be right: go through UTC
+//! second by second, convert each to local time with `chrono-tz`, and look whether the fields match.
+//! Two things follow from watching the clock instead of calculating: where local time jumps forward,
+//! the seconds jumped over are looked at one by one; where it jumps back, the same local second is
+//! simply seen twice, and the pair is decided when all of it has been seen.
+//!
+//! Whole hours and minutes are passed over when none of their local hours and minutes can match, and
+//! that is all the cleverness there is. The walk begins and ends more than a day early and late if the
+//! zone's offset changes there, since a local second of the range may have its twin outside.
+//!
+//! Relied upon: a zone's offset changes on whole UTC seconds, and never twice within one minute.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Offset, TimeZone, Utc};
+use chrono_tz::Tz;
+
+/// What becomes of matches in local time that is jumped over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gap {
+    /// One fire at the first instant after the gap.
+    After,
+    /// No fire.
+    Skip,
+}
+
+/// What becomes of matches in local time that is seen twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// The first counts.
+    First,
+    /// The second counts.
+    Last,
+    /// Both count.
+    Both,
+}
+
+/// A cron schedule as this oracle understands it.
+#[derive(Clone, Debug)]
+pub struct Calendar {
+    zone: Tz,
+    gap: Gap,
+    repeat: Repeat,
+    seconds: Set,
+    minutes: Set,
+    hours: Set,
+    days: Set,
+    months: Set,
+    weekdays: Set,
+    either_day: bool,
+}
+
+type Set = BTreeSet<i64>;
+
+const MICROS: i64 = 1_000_000;
+const MINUTE: i64 = 60;
+const HOUR: i64 = 3_600;
+const DAY: i64 = 86_400;
+/// Further than any clock was ever set forward or back.
+const MARGIN: i64 = 26 * HOUR;
+
+/// The fires after `after_us` and at or before `until_us`, in microseconds since 1970 UTC.
+///
+/// # Errors
+/// What is wrong with the expression or the zone.
+pub fn fires_between(
+    expr: &str,
+    zone: &str,
+    gap: Option<Gap>,
+    repeat: Option<Repeat>,
+    after_us: i64,
+    until_us: i64,
+) -> Result<Vec<i64>, String> {
+    Ok(Calendar::new(expr, zone, gap, repeat)?.fires_between(after_us, until_us))
+}
+
+impl Calendar {
+    /// Reads an expression. Without a policy, the expression decides: with `*`, `/` or `-` in the second,
+    /// minute or hour it is interval-like, and skips gaps and counts repeats twice.
+    ///
+    /// # Errors
+    /// What is wrong with the expression or the zone.
+    pub fn new(expr: &str, zone: &str, gap: Option<Gap>, repeat: Option<Repeat>) -> Result<Self, String> {
+        if expr.chars().count() > 1_000 {
+            return Err("longer than 1000 characters".into());
+        }
+        let expr = match expr.to_lowercase().as_str() {
+            "@yearly" | "@annually" => "0 0 1 1 *",
+            "@monthly" => "0 0 1 * *",
+            "@weekly" => "0 0 * * 0",
+            "@daily" | "@midnight" => "0 0 * * *",
+            "@hourly" => "0 * * * *",
+            _ => expr,
+        };
+        let mut words: Vec<&str> = expr.split_ascii_whitespace().collect();
+        if words.len() == 5 {
+            words.insert(0, "0");
+        }
+        let &[second, minute, hour, day, month, weekday] = words.as_slice() else {
+            return Err(format!("{} fields", words.len()));
+        };
+        let interval_like = [second, minute, hour].iter().any(|word| word.contains(['*', '/', '-']));
+        let (default_gap, default_repeat) =
+            if interval_like { (Gap::Skip, Repeat::Both) } else { (Gap::After, Repeat::First) };
+        let calendar = Self {
+            zone: read_zone(zone)?,
+            gap: gap.unwrap_or(default_gap),
+            repeat: repeat.unwrap_or(default_repeat),
+            seconds: read_field(second, 0, 59, "")?,
+            minutes: read_field(minute, 0, 59, "")?,
+            hours: read_field(hour, 0, 23, "")?,
+            days: read_field(day, 1, 31, "")?,
+            months: read_field(month, 1, 12, "janfebmaraprmayjunjulaugsepoctnovdec")?,
+            weekdays: read_field(weekday, 0, 7, "sunmontuewedthufrisat")?
+                .into_iter()
+                .map(|day| day % 7)
+                .collect(),
+            either_day: !day.starts_with('*') && !weekday.starts_with('*'),
+        };
+        // Four years hold every date; that it falls on every weekday in time is a fact of the calendar.
+        let some_date = (0..1_461).any(|day| {
+            let (_, month, date) = civil(day);
+            calendar.months.contains(&month) && calendar.days.contains(&date)
+        });
+        if calendar.either_day || some_date { Ok(calendar) } else { Err("never fires".into()) }
+    }
+
+    /// The fires after `after_us` and at or before `until_us`, in microseconds since 1970 UTC.
+    #[must_use]
+    pub fn fires_between(&self, after_us: i64, until_us: i64) -> Vec<i64> {
+        let first = after_us.div_euclid(MICROS) + 1;
+        let last = until_us.div_euclid(MICROS);
+        if first > last {
+            return Vec::new();
+        }
+        let mut walked = Walked::default();
+        let from = if self.steady(first - MARGIN, first) { first } else { first - MARGIN };
+        let through = if self.steady(last, last + MARGIN) { last } else { last + MARGIN };
+        self.walk(from, through, &mut walked);
+
+        let mut fires = walked.after_gap;
+        for twins in walked.matches.values() {
+            match self.repeat {
+                Repeat::First => fires.extend(twins.first()),
+                Repeat::Last => fires.extend(twins.last()),
+                Repeat::Both => fires.extend(twins),
+            }
+        }
+        fires.into_iter().filter(|fire| (first..=last).contains(fire)).map(|fire| fire * MICROS).collect()
+    }
+
+    /// Whether the offset is the same at every whole hour of a stretch.
+    fn steady(&self, from: i64, through: i64) -> bool {
+        let offset = self.offset(from);
+        (from..through).step_by(HOUR as usize).chain([through]).all(|at| self.offset(at) == offset)
+    }
+
+    /// Goes through UTC from one second to another, both included.
+    fn walk(&self, from: i64, through: i64, walked: &mut Walked) {
+        let mut now = from;
+        while now <= through {
+            for (length, can_match) in
+                [(HOUR, Self::hour_can_match as fn(&Self, i64) -> bool), (MINUTE, Self::minute_can_match)]
+            {
+                while now % length == 0
+                    && now + length <= through
+                    && self.offset(now - 1) == self.offset(now + length)
+                    && {
+                        let local = now + self.offset(now);
+                        // Offsets with seconds or minutes: a stretch of UTC touches two of local time.
+                        !can_match(self, local) && !can_match(self, local + length - 1)
+                    }
+                {
+                    now += length;
+                }
+            }
+            let seconds_left = if now % MINUTE == 0 { MINUTE } else { MINUTE - now.rem_euclid(MINUTE) };
+            for second in now..(now + seconds_left).min(through + 1) {
+                self.look(second, walked);
+            }
+            now += seconds_left;
+        }
+    }
+
+    /// Looks at one second, and at the local seconds that were jumped over right before it.
+    fn look(&self, now: i64, walked: &mut Walked) {
+        let local = now + self.offset(now);
+        let expected = now + self.offset(now - 1);
+        if self.gap == Gap::After && (expected..local).any(|missing| self.matches(missing)) {
+            walked.after_gap.insert(now);
+        }
+        if self.matches(local) {
+            walked.matches.entry(local).or_default().push(now);
+        }
+    }
+
+    fn offset(&self, utc: i64) -> i64 {
+        let at = DateTime::<Utc>::from_timestamp(utc, 0).unwrap_or_default();
+        i64::from(self.zone.offset_from_utc_datetime(&at.naive_utc()).fix().local_minus_utc())
+    }
+
+    fn hour_can_match(&self, local: i64) -> bool {
+        self.hours.contains(&local.div_euclid(HOUR).rem_euclid(24)) && self.day_matches(local.div_euclid(DAY))
+    }
+
+    fn minute_can_match(&self, local: i64) -> bool {
+        self.minutes.contains(&local.div_euclid(MINUTE).rem_euclid(60)) && self.hour_can_match(local)
+    }
+
+    fn matches(&self, local: i64) -> bool {
+        self.seconds.contains(&local.rem_euclid(60)) && self.minute_can_match(local)
+    }
+
+    fn day_matches(&self, day: i64) -> bool {
+        let (_, month, date) = civil(day);
+        // 1970-01-01 was a Thursday.
+        let (by_date, by_weekday) =
+            (self.days.contains(&date), self.weekdays.contains(&(day + 4).rem_euclid(7)));
+        let matches = if self.either_day { by_date || by_weekday } else { by_date && by_weekday };
+        matches && self.months.contains(&month)
+    }
+}
+
+#[derive(Default)]
+struct Walked {
+    /// Local seconds that match, and the instants at which they were seen, in order.
+    matches: BTreeMap<i64, Vec<i64>>,
+    /// Instants right after a gap that a match fell into.
+    after_gap: BTreeSet<i64>,
+}
+
+fn read_zone(name: &str) -> Result<Tz, String> {
+    let tz: Tz = name.parse().map_err(|_| format!("no zone {name}"))?;
+    let abbreviation = !name.contains('/') && name != "UTC" && name == name.to_uppercase();
+    if abbreviation { Err(format!("{name} is an abbreviation")) } else { Ok(tz) }
+}
+
+fn read_field(text: &str, smallest: i64, largest: i64, names: &str) -> Result<Set, String> {
+    let number = |text: &str| -> Result<i64, String> {
+        let named = (0..names.len() / 3).find(|index| names[index * 3..index * 3 + 3] == text.to_lowercase());
+        let value = match named {
+            Some(index) => index as i64 + smallest,
+            None if !text.is_empty() && text.chars().all(|c| c.is_ascii_digit()) => {
+                text.parse().map_err(|_| format!("{text} is too large"))?
+            }
+            None => return Err(format!("`{text}` is not a value")),
+        };
+        if (smallest..=largest).contains(&value) {
+            Ok(value)
+        } else {
+            Err(format!("{value} is out of range"))
+        }
+    };
+    let mut set = Set::new();
+    for item in text.split(',') {
+        let (base, step) = item.split_once('/').map_or((item, None), |(base, step)| (base, Some(step)));
+        let (from, to) = match base.split_once('-') {
+            Some((from, to)) if to.eq_ignore_ascii_case("sun") && number(from)? > 0 => (number(from)?, 7),
+            Some((from, to)) => (number(from)?, number(to)?),
+            None if base == "*" => (smallest, largest),
+            None if step.is_some() => (number(base)?, largest),
+            None => (number(base)?, number(base)?),
+        };
+        let step = match step {
+            Some(step) if step.chars().all(|c| c.is_ascii_digit()) => {
+                step.parse().map_err(|_| "no step".to_owned())?
+            }
+            Some(step) => return Err(format!("`{step}` is no step")),
+            None => 1,
+        };
+        if from > to || !(1..=largest).contains(&step) {
+            return Err(format!("`{item}` is reversed or has a bad step"));
+        }
+        set.extend((from..=to).step_by(step as usize));
+    }
+    Ok(set)
+}
+
+/// Year, month and day of a number of days since 1970-01-01 (the proleptic Gregorian calendar,
+/// counted in eras of 400 years that begin in March).
+fn civil(day: i64) -> (i64, i64, i64) {
+    let day = day + 719_468;
+    let (era, of_era) = (day.div_euclid(146_097), day.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let date = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, date)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> i64 {
+        DateTime::parse_from_rfc3339(text).expect("RFC 3339").timestamp_micros()
+    }
+
+    #[test]
+    fn the_calendar_knows_leap_years() {
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(11_016), (2000, 2, 29));
+        assert_eq!(civil(47_540), (2100, 2, 28));
+        assert_eq!(civil(47_541), (2100, 3, 1));
+        assert_eq!(civil(-1), (1969, 12, 31));
+    }
+
+    #[test]
+    fn a_missing_and_a_repeated_hour_are_seen_by_looking() {
+        let fires = |policy, after, until| {
+            let (gap, repeat) = policy;
+            let fires = fires_between("30 1,2 * * *", "America/New_York", gap, repeat, at(after), at(until));
+            fires.expect("a valid expression")
+        };
+        let spring = |gap| fires((gap, None), "2026-03-08T06:30:00Z", "2026-03-08T12:00:00Z");
+        assert_eq!(spring(Some(Gap::After)), [at("2026-03-08T07:00:00Z")]);
+        assert_eq!(spring(Some(Gap::Skip)), [0_i64; 0]);
+        let autumn = |repeat| fires((None, Some(repeat)), "2026-11-01T05:29:59Z", "2026-11-01T06:30:00Z");
+        assert_eq!(autumn(Repeat::First), [at("2026-11-01T05:30:00Z")]);
+        assert_eq!(autumn(Repeat::Last), [at("2026-11-01T06:30:00Z")]);
+        assert_eq!(autumn(Repeat::Both), [at("2026-11-01T05:30:00Z"), at("2026-11-01T06:30:00Z")]);
+    }
+}

@@ -1,0 +1,294 @@
+//! The broker: queues, consumers, and everything that RabbitMQ may do to either, and more.
+//!
+//! This half holds what the broker knows and decides; what travels to and from it is in `traffic`. A message
+//! that was confirmed is in its queue until it is delivered and acknowledged, or purged; a delivery whose
+//! consumer is gone goes back to the front of its queue.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use fencepost_core::event::{MalformedMessage, PublishOutcome};
+use fencepost_core::job::HandlerName;
+use fencepost_core::message::ExecutionMessage;
+
+use super::happening::Life;
+use crate::fault::{FaultCounts, FaultKind};
+use crate::plan::FaultSpec;
+use crate::rng::{PPM, Stream};
+use crate::sim_time::SimTime;
+
+/// What a message is, as far as its reader can tell.
+#[derive(Clone, Debug)]
+pub(super) enum Body {
+    Message(Arc<ExecutionMessage>),
+    Malformed(Arc<MalformedMessage>),
+}
+
+/// A queue's number.
+pub(super) type QueueNo = u8;
+
+#[derive(Debug)]
+struct Queue {
+    handler: HandlerName,
+    ready: VecDeque<Body>,
+    /// Where the search for the next consumer begins: they take turns.
+    turn: usize,
+}
+
+/// A consumer as the broker knows it.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    pub(super) life: Life,
+    pub(super) epoch: u64,
+    pub(super) prefetch: usize,
+    /// Whether it still takes deliveries; one that was told to stop may still acknowledge.
+    pub(super) takes: bool,
+    pub(super) queues: Vec<QueueNo>,
+    unacked: BTreeMap<u64, Unacked>,
+    next_tag: u64,
+}
+
+#[derive(Debug)]
+struct Unacked {
+    queue: QueueNo,
+    body: Body,
+    since: SimTime,
+}
+
+/// A delivery that the broker sends.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) life: Life,
+    pub(super) epoch: u64,
+    pub(super) tag: u64,
+    pub(super) body: Body,
+}
+
+/// The broker.
+#[derive(Debug)]
+pub(super) struct Broker {
+    queues: Vec<Queue>,
+    /// By node slot.
+    consumers: Vec<Option<Consumer>>,
+    troubles: Vec<(u16, FaultSpec)>,
+    /// Messages of publications that an alarm holds up.
+    blocked: Vec<Vec<Arc<ExecutionMessage>>>,
+}
+
+impl Broker {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self {
+            queues: Vec::new(),
+            consumers: (0..nodes).map(|_| None).collect(),
+            troubles: Vec::new(),
+            blocked: Vec::new(),
+        }
+    }
+
+    pub(super) fn begin(&mut self, index: u16, fault: &FaultSpec) {
+        self.troubles.push((index, *fault));
+    }
+
+    pub(super) fn end(&mut self, index: u16) {
+        self.troubles.retain(|(active, _)| *active != index);
+    }
+
+    pub(super) fn trouble(&self, index: u16) -> Option<&FaultSpec> {
+        self.troubles.iter().find(|(active, _)| *active == index).map(|(_, fault)| fault)
+    }
+
+    /// The fault that keeps the broker away, if one does.
+    pub(super) fn is_down(&self) -> Option<FaultKind> {
+        let down = |kind| matches!(kind, FaultKind::BrokerOutage | FaultKind::BrokerRestart);
+        self.troubles.iter().map(|(_, fault)| fault.kind).find(|kind| down(*kind))
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.troubles.iter().any(|(_, fault)| fault.kind == FaultKind::BrokerAlarm)
+    }
+
+    pub(super) fn block(&mut self, messages: Vec<Arc<ExecutionMessage>>) {
+        self.blocked.push(messages);
+    }
+
+    /// What an alarm held up, once no alarm is left.
+    pub(super) fn unblock(&mut self) -> Vec<Vec<Arc<ExecutionMessage>>> {
+        if self.is_blocked() { Vec::new() } else { core::mem::take(&mut self.blocked) }
+    }
+
+    /// The queue of a handler, declared if need be.
+    pub(super) fn declare(&mut self, handler: &HandlerName) -> QueueNo {
+        let found = self.queues.iter().position(|queue| queue.handler == *handler);
+        let number = found.unwrap_or_else(|| {
+            self.queues.push(Queue { handler: handler.clone(), ready: VecDeque::new(), turn: 0 });
+            self.queues.len() - 1
+        });
+        QueueNo::try_from(number).expect("plans have few handlers")
+    }
+
+    pub(super) fn queue_count(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Takes in one message, or not.
+    pub(super) fn publish(
+        &mut self,
+        message: &Arc<ExecutionMessage>,
+        body: Body,
+        stream: &mut Stream,
+        counts: &mut FaultCounts,
+    ) -> (PublishOutcome, QueueNo) {
+        let number = self.declare(&message.handler.name);
+        let queue = &mut self.queues[usize::from(number)];
+        let mut outcome = PublishOutcome::Confirmed;
+        let mut stored = true;
+        for (_, fault) in &self.troubles {
+            let (strikes, result, keeps) = match fault.kind {
+                FaultKind::BrokerUnroutable => {
+                    (stream.chance(fault.chance_ppm), PublishOutcome::Returned, false)
+                }
+                // A refusal does not say that no replica kept it.
+                FaultKind::BrokerNack => {
+                    (stream.chance(fault.chance_ppm), PublishOutcome::Nacked, stream.chance(PPM / 4))
+                }
+                FaultKind::BrokerLengthLimit => {
+                    (queue.ready.len() >= fault.count as usize, PublishOutcome::Nacked, false)
+                }
+                FaultKind::BrokerOversized => {
+                    let size = message.payload.as_json().len();
+                    (size > fault.count as usize, PublishOutcome::Nacked, false)
+                }
+                FaultKind::BrokerConfirmLost => {
+                    (stream.chance(fault.chance_ppm), PublishOutcome::Unknown, true)
+                }
+                _ => continue,
+            };
+            if strikes {
+                counts.count(fault.kind);
+                outcome = result;
+                stored &= keeps;
+            }
+        }
+        if stored {
+            queue.ready.push_back(body);
+        }
+        (outcome, number)
+    }
+
+    /// Puts something into a queue that nobody published through the front door.
+    pub(super) fn plant(&mut self, queue: QueueNo, body: Body) {
+        self.queues[usize::from(queue)].ready.push_back(body);
+    }
+
+    /// Empties a queue; how many messages are gone.
+    pub(super) fn purge(&mut self, queue: QueueNo) -> usize {
+        let ready = self.queues.get_mut(usize::from(queue)).map(|queue| core::mem::take(&mut queue.ready));
+        ready.map_or(0, |ready| ready.len())
+    }
+
+    /// The next delivery of a queue, if a consumer has room for it.
+    pub(super) fn next_delivery(
+        &mut self,
+        number: QueueNo,
+        now: SimTime,
+        stream: &mut Stream,
+        counts: &mut FaultCounts,
+    ) -> Option<Outgoing> {
+        let queue = &mut self.queues[usize::from(number)];
+        if queue.ready.is_empty() {
+            return None;
+        }
+        let nodes = self.consumers.len();
+        let has_room = |at: usize| {
+            let slot = (queue.turn + at) % nodes;
+            let room = self.consumers[slot].as_ref().is_some_and(|consumer| {
+                consumer.takes
+                    && consumer.unacked.len() < consumer.prefetch
+                    && consumer.queues.contains(&number)
+            });
+            room.then_some(slot)
+        };
+        let slot = (0..nodes).find_map(has_room)?;
+        queue.turn = slot + 1;
+        let mut at = 0;
+        let mut again = false;
+        for (_, fault) in &self.troubles {
+            match fault.kind {
+                FaultKind::BrokerReorder if queue.ready.len() > 1 && stream.chance(fault.chance_ppm) => {
+                    at = stream.below(queue.ready.len() as u64) as usize;
+                    counts.count(fault.kind);
+                }
+                FaultKind::BrokerDuplicate if stream.chance(fault.chance_ppm) => {
+                    again = true;
+                    counts.count(fault.kind);
+                }
+                _ => {}
+            }
+        }
+        let body = if again {
+            queue.ready.get(at).cloned().expect("the place was drawn within the queue")
+        } else {
+            queue.ready.remove(at).expect("the place was drawn within the queue")
+        };
+        let consumer = self.consumers[slot].as_mut().expect("a consumer with room is there");
+        let tag = consumer.next_tag;
+        consumer.next_tag += 1;
+        consumer.unacked.insert(tag, Unacked { queue: number, body: body.clone(), since: now });
+        Some(Outgoing { life: consumer.life, epoch: consumer.epoch, tag, body })
+    }
+
+    /// The consumer of a process, if the broker knows it under this epoch.
+    pub(super) fn consumer(&mut self, life: Life, epoch: u64) -> Option<&mut Consumer> {
+        let consumer = self.consumers.get_mut(life.slot.index())?.as_mut()?;
+        (consumer.life == life && consumer.epoch == epoch).then_some(consumer)
+    }
+
+    /// All consumers, by slot.
+    pub(super) fn consumers(&self) -> impl Iterator<Item = &Consumer> {
+        self.consumers.iter().flatten()
+    }
+
+    /// Registers a consumer. One that was there in its slot must have been closed before.
+    pub(super) fn open(&mut self, life: Life, epoch: u64, prefetch: usize, queues: Vec<QueueNo>) {
+        let consumer =
+            Consumer { life, epoch, prefetch, takes: true, queues, unacked: BTreeMap::new(), next_tag: 1 };
+        self.consumers[life.slot.index()] = Some(consumer);
+    }
+
+    /// Forgets a consumer; what it had goes back to the front of its queues.
+    pub(super) fn close(&mut self, slot: usize) -> Option<Consumer> {
+        let mut consumer = self.consumers.get_mut(slot)?.take()?;
+        self.requeue(core::mem::take(&mut consumer.unacked));
+        Some(consumer)
+    }
+
+    /// Puts everything that is unacknowledged back; the consumers stay. How many messages.
+    pub(super) fn recover_all(&mut self) -> usize {
+        let mut all = 0;
+        for slot in 0..self.consumers.len() {
+            let Some(consumer) = self.consumers[slot].as_mut() else { continue };
+            let unacked = core::mem::take(&mut consumer.unacked);
+            all += unacked.len();
+            self.requeue(unacked);
+        }
+        all
+    }
+
+    fn requeue(&mut self, unacked: BTreeMap<u64, Unacked>) {
+        for held in unacked.into_values().rev() {
+            self.queues[usize::from(held.queue)].ready.push_front(held.body);
+        }
+    }
+}
+
+impl Consumer {
+    /// A delivery is done with.
+    pub(super) fn acknowledge(&mut self, tag: u64) -> bool {
+        self.unacked.remove(&tag).is_some()
+    }
+
+    /// Since when its oldest delivery waits for an acknowledgement.
+    pub(super) fn oldest(&self) -> Option<SimTime> {
+        self.unacked.values().map(|held| held.since).min()
+    }
+}

@@ -1,0 +1,124 @@
+//! Clocks: each host's steady one, and the store's.
+//!
+//! A steady clock drifts by up to 500 ppm, may leap ahead, may stand still while its host is suspended, and
+//! never goes back. The store's clock runs true but may step either way.
+
+use fencepost_core::time::{Monotonic, Span, Timestamp};
+
+use crate::rng::PPM;
+use crate::sim_time::SimTime;
+
+/// A host's steady clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NodeClock {
+    since: SimTime,
+    then: u64,
+    drift_ppm: i64,
+}
+
+impl NodeClock {
+    pub(super) fn new(origin: Monotonic, drift_ppm: i32) -> Self {
+        let drift_ppm = i64::from(drift_ppm).clamp(-500_000, 500_000);
+        Self { since: SimTime::ZERO, then: origin.as_micros(), drift_ppm }
+    }
+
+    /// What it shows.
+    pub(super) fn read(&self, now: SimTime) -> Monotonic {
+        let passed = i128::from(now.since(self.since).as_micros());
+        let shown = passed + passed * i128::from(self.drift_ppm) / i128::from(PPM);
+        Monotonic::from_micros(self.then.saturating_add(shown as u64))
+    }
+
+    /// The first moment, from `now` on, at which it shows `at` or more.
+    pub(super) fn when(&self, at: Monotonic, now: SimTime) -> SimTime {
+        if self.read(now) >= at {
+            return now;
+        }
+        if at == Monotonic::MAX {
+            return SimTime::MAX;
+        }
+        let ahead = i128::from(at.as_micros() - self.then);
+        let rate = i128::from(PPM) + i128::from(self.drift_ppm);
+        let passed = (ahead * i128::from(PPM) + rate - 1) / rate;
+        let mut when = self.since.plus(Span::from_micros(passed as u64));
+        // Reading rounds down, so the moment may be a microsecond or two later.
+        while self.read(when) < at && when < SimTime::MAX {
+            when = when.plus(Span::from_micros(1));
+        }
+        when
+    }
+
+    /// It leaps ahead.
+    pub(super) fn leap(&mut self, now: SimTime, by: Span) {
+        self.then = self.read(now).plus(by).as_micros();
+        self.since = now;
+    }
+
+    /// It stood still from `from` until now.
+    pub(super) fn stood_still(&mut self, from: SimTime, now: SimTime) {
+        self.then = self.read(from).as_micros();
+        self.since = now;
+    }
+}
+
+/// The store's clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StoreClock {
+    origin: Timestamp,
+    ahead: Span,
+    behind: Span,
+}
+
+impl StoreClock {
+    pub(super) fn new(origin: Timestamp) -> Self {
+        Self { origin, ahead: Span::ZERO, behind: Span::ZERO }
+    }
+
+    pub(super) fn read(&self, now: SimTime) -> Timestamp {
+        self.origin.plus(now.since(SimTime::ZERO)).plus(self.ahead).minus(self.behind)
+    }
+
+    pub(super) fn step_forward(&mut self, by: Span) {
+        self.ahead = self.ahead.plus(by);
+    }
+
+    pub(super) fn step_back(&mut self, by: Span) {
+        self.behind = self.behind.plus(by);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drifting_clock_reaches_what_it_is_asked_for_and_not_a_moment_before() {
+        for drift in [-500, -7, 0, 3, 500] {
+            let mut clock = NodeClock::new(Monotonic::from_micros(12_345), drift);
+            clock.leap(SimTime::from_micros(77), Span::from_secs(9));
+            for ahead in [1, 2, 999, 1_000_000, 3_600_000_003] {
+                let at = clock.read(SimTime::from_micros(77)).plus(Span::from_micros(ahead));
+                let when = clock.when(at, SimTime::from_micros(77));
+                assert!(clock.read(when) >= at);
+                assert!(clock.read(SimTime::from_micros(when.as_micros() - 1)) < at);
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_stood_still_shows_what_it_showed() {
+        let mut clock = NodeClock::new(Monotonic::ZERO, 0);
+        let (from, until) = (SimTime::from_secs(5), SimTime::from_secs(65));
+        let shown = clock.read(from);
+        clock.stood_still(from, until);
+        assert_eq!(clock.read(until), shown);
+    }
+
+    #[test]
+    fn the_stores_clock_steps_both_ways() {
+        let mut clock = StoreClock::new(Timestamp::from_micros(1_000));
+        clock.step_forward(Span::from_micros(10));
+        clock.step_back(Span::from_micros(25));
+        assert_eq!(clock.read(SimTime::from_micros(100)), Timestamp::from_micros(1_085));
+    }
+}

@@ -1,0 +1,194 @@
+//! Operators: they create, trigger, cancel and delete, over a link of their own, and ask again until they are
+//! answered.
+//!
+//! A job is created as the API creates one: read the store's clock, plan on that reading, send the plan, and
+//! begin anew where the store finds the plan too old.
+
+use std::sync::Arc;
+
+use fencepost_core::id::{ExecutionId, JobId, NodeId, Occurrence, TenantId};
+use fencepost_core::job::StoredDefinition;
+use fencepost_core::job_plan::plan_create;
+use fencepost_core::store::StoreOutcome;
+use fencepost_core::store::command::{
+    CancelExecution, Command, CreateJob, DeleteJob, OperatorRequest, TriggerJob,
+};
+use fencepost_core::store::reply::{CreateJobReply, Reply};
+use fencepost_core::time::{Span, Timestamp};
+use uuid::Uuid;
+
+use super::World;
+use super::happening::Happening;
+use super::store_calls::Caller;
+use crate::fault::FaultKind;
+use crate::plan::{Action, Creation, Definition, JobIndex};
+
+/// The process that operators' requests come through, as rows name it.
+const API_NODE: NodeId = NodeId::from_u128(0x0a91_0000_0000_0000_0000_0000_0000_0001);
+/// How long an operator waits before it asks again.
+const ASK_AGAIN: Span = Span::from_secs(1);
+/// How often it asks in all.
+const TRIES: u32 = 1_000;
+
+/// One copy of an action.
+#[derive(Debug)]
+pub(super) struct Task {
+    action: u16,
+    /// What was sent last; the same again until it is answered.
+    command: Option<Command>,
+    tries: u32,
+    done: bool,
+}
+
+impl World<'_> {
+    /// The jobs and tenants that are there from the start. No fault is under way yet.
+    pub(super) fn set_up(&mut self) {
+        let task = self.tasks.len() as u16;
+        for (number, tenant) in self.plan.tenants.iter().enumerate() {
+            let name = format!("tenant {number}").into();
+            self.commit(
+                Caller::Operator { task },
+                &Command::CreateTenant(fencepost_core::store::command::CreateTenant {
+                    tenant: *tenant,
+                    name,
+                }),
+            );
+        }
+        let now = self.store_clock.read(self.now);
+        for index in 0..self.plan.jobs.len() {
+            let job = JobIndex(index as u16);
+            if self.plan.jobs[index].created == Creation::AtStart
+                && let Some(command) = self.creation(job, now)
+            {
+                self.commit(Caller::Operator { task }, &command);
+            }
+        }
+    }
+
+    /// The command that creates a job; `None` where it is refused before it is sent: it would never fire.
+    fn creation(&mut self, index: JobIndex, now: Timestamp) -> Option<Command> {
+        let spec = &self.plan.jobs[index.index()];
+        let (job, tenant) = (spec.id, self.tenant_of(index));
+        let request = Some(OperatorRequest {
+            request: format!("create {}", index.0).into(),
+            fingerprint: Uuid::from_u128(job.as_uuid().as_u128() ^ 1),
+        });
+        match &spec.definition {
+            Definition::Readable(definition) => {
+                plan_create(tenant, job, request, definition.clone(), now).ok().map(Command::CreateJob)
+            }
+            Definition::Text(text) => {
+                self.counts.count(FaultKind::UnreadableDefinition);
+                // Planned by a version that could read it.
+                Some(Command::CreateJob(CreateJob {
+                    tenant,
+                    job,
+                    request,
+                    definition: Arc::new(StoredDefinition::from_text(Arc::clone(text))),
+                    planned_at: now,
+                    recorded_through: now,
+                    next_fire_time: Some(now.plus(Span::from_secs(20))),
+                }))
+            }
+        }
+    }
+
+    fn tenant_of(&self, job: JobIndex) -> TenantId {
+        self.plan.tenants[usize::from(self.plan.jobs[job.index()].tenant)]
+    }
+
+    fn job_id(&self, job: JobIndex) -> JobId {
+        self.plan.jobs[job.index()].id
+    }
+
+    pub(super) fn on_operator_acts(&mut self, action: u16) {
+        let spec = &self.plan.actions[usize::from(action)];
+        let (kind, copies) = match &spec.what {
+            Action::Create { .. } => (FaultKind::OperatorCreates, spec.copies),
+            Action::Trigger { .. } => (FaultKind::OperatorTriggers, spec.copies),
+            Action::CancelNewest { .. } => (FaultKind::OperatorCancels, spec.copies),
+            Action::Delete { .. } => (FaultKind::OperatorDeletes, spec.copies),
+        };
+        self.counts.count(kind);
+        if copies > 1 {
+            self.counts.count(FaultKind::OperatorRepeats);
+        }
+        for _ in 0..copies {
+            let task = u16::try_from(self.tasks.len()).expect("plans have few actions");
+            let command = self.first_command(action);
+            self.tasks.push(Task { action, command, tries: 0, done: false });
+            self.on_operator_tries(task);
+        }
+    }
+
+    /// What an action sends first; a creation reads the clock.
+    fn first_command(&self, action: u16) -> Option<Command> {
+        match &self.plan.actions[usize::from(action)].what {
+            Action::Create { .. } => Some(Command::ReadClock),
+            Action::Trigger { job, key } => Some(self.trigger(*job, key)),
+            Action::CancelNewest { job } => {
+                let execution = (*self.newest.get(job.index())?)?;
+                let tenant = self.tenant_of(*job);
+                Some(Command::CancelExecution(CancelExecution { tenant, execution }))
+            }
+            Action::Delete { job } => {
+                let (tenant, job) = (self.tenant_of(*job), self.job_id(*job));
+                Some(Command::DeleteJob(DeleteJob { tenant, job }))
+            }
+        }
+    }
+
+    fn trigger(&self, index: JobIndex, key: &Arc<str>) -> Command {
+        let job = self.job_id(index);
+        let execution: ExecutionId = Occurrence::Manual { key: Arc::clone(key) }.execution_id(job);
+        Command::TriggerJob(TriggerJob {
+            tenant: self.tenant_of(index),
+            job,
+            execution,
+            key: Arc::clone(key),
+            payload: None,
+            node: API_NODE,
+        })
+    }
+
+    pub(super) fn on_operator_tries(&mut self, task: u16) {
+        let state = &mut self.tasks[usize::from(task)];
+        state.tries += 1;
+        if state.done || state.tries > TRIES {
+            return;
+        }
+        if let Some(command) = state.command.clone() {
+            self.call_store(Caller::Operator { task }, command);
+        }
+    }
+
+    pub(super) fn operator_hears(&mut self, task: u16, outcome: StoreOutcome) {
+        let again = self.now.plus(ASK_AGAIN);
+        let StoreOutcome::Replied(reply) = outcome else {
+            self.queue.push(again, Happening::OperatorTries { task });
+            return;
+        };
+        let action = self.tasks[usize::from(task)].action;
+        let next = match (&self.plan.actions[usize::from(action)].what, &reply.reply) {
+            (Action::Create { job }, Reply::Clock) => self.creation(*job, reply.now),
+            (Action::Create { .. }, Reply::JobCreated(CreateJobReply::PlanExpired)) => {
+                Some(Command::ReadClock)
+            }
+            (
+                Action::Create { .. }
+                | Action::Trigger { .. }
+                | Action::CancelNewest { .. }
+                | Action::Delete { .. },
+                _,
+            ) => None,
+        };
+        let state = &mut self.tasks[usize::from(task)];
+        match next {
+            Some(command) => {
+                state.command = Some(command);
+                self.on_operator_tries(task);
+            }
+            None => state.done = true,
+        }
+    }
+}
