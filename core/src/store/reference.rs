@@ -1,0 +1,109 @@
+//! What each command means: the reference semantics, over ordered tables.
+//!
+//! [`ReferenceStore::apply`] executes one command at a given `now`. It is the specification that the SQL is
+//! tested against, the simulator's database and the embedded store's engine. What each command means is said
+//! with the command; the corners are said here, one file per family:
+//!
+//! - `lease`: leadership and partitions. - `node`: liveness reports.
+//! - `materialise`: due jobs. - `dispatch`: retries, waits and the outbox.
+//! - `acquire`: execution leases, their renewal, and putting off. - `finish`: the ends of runs.
+//! - `sweep`: what is found and repaired. - `operator`: tenants, jobs, triggers, cancels.
+//! - `transition`: the one way in which an execution changes its state. - `refusal`: the record of refusals.
+//!
+//! A batch is executed item by item, in its order. A batch that names each thing once writes each row at
+//! most once, so that its changes can be compared with those of a store that works on sets.
+
+use std::collections::BTreeMap;
+
+use crate::bug::Bugs;
+use crate::fencing::FencingToken;
+use crate::store::change::Change;
+use crate::store::command::Command;
+use crate::store::reply::{Reply, StoreReply};
+use crate::store::tables::{Contents, RefusalKey, Tables};
+use crate::time::Timestamp;
+
+mod acquire;
+mod dispatch;
+mod finish;
+mod lease;
+mod materialise;
+mod node;
+mod operator;
+mod refusal;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod transition;
+
+/// A store that executes commands one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct ReferenceStore {
+    bugs: Bugs,
+    tables: Tables,
+}
+
+impl ReferenceStore {
+    /// An empty store: no tenant, and one released lease per resource.
+    #[must_use]
+    pub fn new(bugs: Bugs) -> Self {
+        Self { bugs, tables: Tables::default() }
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub const fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// All that it holds, to be compared with what another store holds.
+    #[must_use]
+    pub fn dump(&self) -> Contents {
+        self.tables.contents()
+    }
+
+    /// Executes one command at `now`, adding what it did to `changes`.
+    pub fn apply(&mut self, now: Timestamp, command: &Command, changes: &mut Vec<Change>) -> StoreReply {
+        let mut call =
+            Call { now, bugs: self.bugs, tables: &mut self.tables, changes, refused: BTreeMap::new() };
+        let reply = match command {
+            Command::ReadClock => Reply::Clock,
+            Command::Heartbeat(report) => Reply::Heartbeat { schedulers: call.heartbeat(report) },
+            Command::AcquireLeadership(ask) => Reply::Leadership(call.acquire_leadership(ask)),
+            Command::AcquirePartitions(ask) => Reply::Partitions { granted: call.acquire_partitions(ask) },
+            Command::RenewLeases(ask) => Reply::LeasesRenewed(call.renew_leases(ask)),
+            Command::ReleaseLeases(ask) => Reply::LeasesReleased(call.release_leases(ask)),
+            Command::ScanDueJobs(ask) => call.scan_due_jobs(ask),
+            Command::Materialise(ask) => Reply::Materialised(call.materialise(ask)),
+            Command::PutOffJobs(ask) => Reply::JobsPutOff(call.put_off_jobs(ask)),
+            Command::PromoteDue(ask) => call.promote_due(ask),
+            Command::ScanOutbox(ask) => call.scan_outbox(ask),
+            Command::RemoveOutbox(ask) => Reply::OutboxRemoved(call.remove_outbox(ask)),
+            Command::ReturnOutbox(ask) => Reply::OutboxReturned(call.return_outbox(ask)),
+            Command::ScanSweep(ask) => Reply::Sweep(call.scan_sweep(ask)),
+            Command::Repair(ask) => Reply::Repaired(call.repair(ask)),
+            Command::AcquireExecutions(ask) => Reply::Acquired(call.acquire_executions(ask)),
+            Command::RenewExecutions(ask) => Reply::RunsRenewed(call.renew_executions(ask)),
+            Command::FinishExecutions(ask) => Reply::Finished(call.finish_executions(ask)),
+            Command::DeferExecutions(ask) => Reply::Deferred(call.defer_executions(ask)),
+            Command::RecordMalformed(report) => call.record_malformed(report),
+            Command::CreateTenant(ask) => Reply::TenantCreated(call.create_tenant(ask)),
+            Command::CreateJob(ask) => Reply::JobCreated(call.create_job(ask)),
+            Command::DeleteJob(ask) => Reply::JobDeleted(call.delete_job(ask)),
+            Command::TriggerJob(ask) => Reply::JobTriggered(call.trigger_job(ask)),
+            Command::CancelExecution(ask) => Reply::ExecutionCancelled(call.cancel_execution(ask)),
+        };
+        call.record_refusals();
+        StoreReply { now, reply }
+    }
+}
+
+/// One command under way. The families are its methods.
+struct Call<'a> {
+    now: Timestamp,
+    bugs: Bugs,
+    tables: &'a mut Tables,
+    changes: &'a mut Vec<Change>,
+    /// Refusals so far: the current token, and how many.
+    refused: BTreeMap<RefusalKey, (FencingToken, u64)>,
+}

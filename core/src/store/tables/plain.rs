@@ -1,0 +1,130 @@
+//! The records of the tables that are read by key alone, and of those with one small index.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::fencing::FencingToken;
+use crate::id::{ExecutionId, JobId, JobVersion, NodeId, TenantId};
+use crate::lease::LeaseResource;
+use crate::store::change::{Change, Delta};
+use crate::store::row::{
+    AttemptRow, DeadLetterRow, JobVersionRow, LeaseRow, MalformedRow, NodeRole, NodeRow, NodeState,
+    RefusalRow, RefusedAction, RefusedResource, RequestRow, SkippedRangeRow, TenantRow,
+};
+use crate::store::tables::table::Record;
+use crate::time::Timestamp;
+
+/// Tenants by name: a name is one tenant's.
+#[derive(Clone, Debug, Default)]
+pub struct TenantIndex {
+    pub(super) names: BTreeMap<Arc<str>, TenantId>,
+}
+
+impl Record for TenantRow {
+    type Key = TenantId;
+    type Index = TenantIndex;
+
+    fn key(&self) -> TenantId {
+        self.id
+    }
+
+    fn reindex(index: &mut TenantIndex, before: Option<&Self>, after: Option<&Self>) {
+        if let Some(row) = before {
+            index.names.remove(&row.name);
+        }
+        if let Some(row) = after {
+            index.names.insert(Arc::clone(&row.name), row.id);
+        }
+    }
+
+    fn change(delta: Delta<Self>) -> Change {
+        Change::Tenant(delta)
+    }
+}
+
+/// Nodes that are not offline: what a sweep looks at, and the active schedulers among them.
+#[derive(Clone, Debug, Default)]
+pub struct NodeIndex {
+    pub(super) present: BTreeSet<NodeId>,
+    pub(super) schedulers: BTreeSet<NodeId>,
+}
+
+impl NodeIndex {
+    fn is_present(row: &NodeRow) -> bool {
+        match row.state {
+            NodeState::Active | NodeState::Draining => true,
+            NodeState::Offline => false,
+        }
+    }
+
+    fn is_active_scheduler(row: &NodeRow) -> bool {
+        row.role == NodeRole::Scheduler && row.state == NodeState::Active
+    }
+}
+
+impl Record for NodeRow {
+    type Key = NodeId;
+    type Index = NodeIndex;
+
+    fn key(&self) -> NodeId {
+        self.id
+    }
+
+    fn reindex(index: &mut NodeIndex, before: Option<&Self>, after: Option<&Self>) {
+        let sets: [(&mut BTreeSet<NodeId>, fn(&Self) -> bool); 2] = [
+            (&mut index.present, NodeIndex::is_present),
+            (&mut index.schedulers, NodeIndex::is_active_scheduler),
+        ];
+        for (set, belongs) in sets {
+            match (before.filter(|row| belongs(row)), after.filter(|row| belongs(row))) {
+                (Some(_), Some(_)) | (None, None) => {}
+                (Some(row), None) => {
+                    set.remove(&row.id);
+                }
+                (None, Some(row)) => {
+                    set.insert(row.id);
+                }
+            }
+        }
+    }
+
+    fn change(delta: Delta<Self>) -> Change {
+        Change::Node(delta)
+    }
+}
+
+/// The key of a `refusal`.
+pub type RefusalKey = (RefusedResource, FencingToken, NodeId, RefusedAction);
+
+macro_rules! read_by_key_alone {
+    ($($row:ident as $change:ident: $key:ty = |$it:ident| $make:expr;)+) => {
+        $(impl Record for $row {
+            type Key = $key;
+            type Index = ();
+
+            fn key(&self) -> $key {
+                let $it = self;
+                $make
+            }
+
+            fn reindex((): &mut (), _before: Option<&Self>, _after: Option<&Self>) {}
+
+            fn change(delta: Delta<Self>) -> Change {
+                Change::$change(delta)
+            }
+        })+
+    };
+}
+
+read_by_key_alone! {
+    LeaseRow as Lease: LeaseResource = |row| row.resource;
+    JobVersionRow as JobVersion: (JobId, JobVersion) = |row| (row.job, row.version);
+    AttemptRow as Attempt: (ExecutionId, FencingToken) = |row| (row.execution, row.token);
+    DeadLetterRow as DeadLetter: ExecutionId = |row| row.execution;
+    SkippedRangeRow as SkippedRange: (JobId, Timestamp) = |row| (row.job, row.from);
+    RefusalRow as Refusal: RefusalKey = |row| (row.resource, row.token, row.node, row.action);
+    RequestRow as Request: (TenantId, Arc<str>) = |row| (row.tenant, Arc::clone(&row.request));
+    MalformedRow as Malformed: Uuid = |row| row.digest;
+}
