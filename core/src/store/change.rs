@@ -1,7 +1,7 @@
 //! Changes: what a command did to which row, before and after.
 //!
 //! The reference semantics report them in the order they were made, for the oracles and the trace. Rows
-//! that a command only read are not among them.
+//! that a command only read, or wrote with the contents that they had, are not among them.
 
 use crate::store::row::{
     AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, MalformedRow, NodeRow,

@@ -2,7 +2,11 @@
 //!
 //! Each is one atomic call. Those of schedulers present the leases they act under ([`HeldLease`]); those
 //! of workers the execution token; those of operators the tenant. Batches hold at most
-//! [`BATCH_MAX`](crate::limits::BATCH_MAX) items.
+//! [`BATCH_MAX`](crate::limits::BATCH_MAX) items, and name each thing (lease, job, execution, run, row) once.
+//!
+//! `expires_at` is the epoch wherever there is no owner. "Held" in a guard means owner and token, lapsed or
+//! not. `next_due` of a scan is the earliest instant after now at which a row of the partitions served that
+//! does not qualify yet comes to do so; rows that qualify but did not fit into `limit` do not count.
 
 use std::sync::Arc;
 
@@ -70,7 +74,9 @@ pub enum Command {
     CancelExecution(CancelExecution),
 }
 
-/// [`Command::Heartbeat`]: upserts the node's row (`started_at` is kept), then lists live schedulers.
+/// [`Command::Heartbeat`]: upserts the node's row (`started_at` is kept), then lists live schedulers: active
+/// ones with `seen_at + live_within ≥ now` and at most
+/// [`LIVENESS_AHEAD_MAX`](crate::limits::LIVENESS_AHEAD_MAX) ahead.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Heartbeat {
     /// Who reports.
@@ -90,18 +96,21 @@ pub struct Heartbeat {
 }
 
 /// [`Command::AcquireLeadership`]: granted where the lease row allows it (`lease::may_be_taken`, or no owner).
+/// Each grant raises the token by one; where it cannot rise, nothing is granted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AcquireLeadership {
     /// Who asks.
     pub node: NodeId,
-    /// The effect that asks; the same one gets the same grant again while it lasts.
+    /// The effect that asks; the same one gets the same grant again while it lasts, not extended. After that
+    /// it counts as a new one.
     pub nonce: EffectId,
     /// For how long.
     pub ttl: Span,
 }
 
 /// [`Command::AcquirePartitions`]: grants the first `limit` free or expired ones by number. Where rows are
-/// still held under this very nonce, those are the answer and nothing more is granted.
+/// still held under this very nonce (and have not lapsed), those are the answer, not extended, and nothing
+/// more is granted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AcquirePartitions {
     /// Who asks.
@@ -125,7 +134,8 @@ pub struct RenewLeases {
     pub leases: Vec<HeldLease>,
 }
 
-/// [`Command::ReleaseLeases`]: the owner goes, the token stays.
+/// [`Command::ReleaseLeases`]: the owner goes, token and nonce stay. Where nobody holds it under the token
+/// presented, it was released before, and that is `Done`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReleaseLeases {
     /// Who releases.
@@ -160,8 +170,13 @@ pub struct Materialise {
 }
 
 /// One job's part of a [`Materialise`]: refused unless the partition's lease is the one presented, the job
-/// is active, its version and watermark are those expected, every fire is due by the store's clock, and
-/// the decision still holds (`valid_until`).
+/// is active, its version and watermark are those expected, every fire is due by the store's clock (`fire` and
+/// `due_at` of executions, `through` of ranges), and the decision still holds (`now ≤ valid_until`). Checked in
+/// this order. A stale lease and a changed version are recorded as refusals of the partition's lease.
+///
+/// Applied: executions that are new (`Pending`, dispatch 1 stamped now, `made_under` the token presented) with
+/// their outbox rows; ranges, unless one with that start exists; on the job `runs` + executions made, the new
+/// watermark and next fire, `next_try_at` = the next fire (kept where there is none), `unreadable` cleared.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MaterialiseJob {
     /// The job.
@@ -234,7 +249,7 @@ pub struct PutOffJob {
     pub expected_fire: Timestamp,
     /// Why it cannot be read.
     pub unreadable: Unreadable,
-    /// By how much.
+    /// By how much: `next_try_at = max(now + delay, expected_fire)`.
     pub delay: Span,
 }
 
@@ -254,7 +269,10 @@ pub struct PromoteDue {
 /// [`Command::ScanOutbox`]: picks rows of these partitions whose `next_try_at` has come and that were made by
 /// another node or at least `own_grace` ago, the first `limit` by (`next_try_at`, `execution`,
 /// `dispatch_no`); each gets `tries + 1` and `next_try_at = now + delay × 2^tries` (at most
-/// [`OUTBOX_DELAY_MAX`](crate::limits::OUTBOX_DELAY_MAX), with the old `tries`).
+/// [`OUTBOX_DELAY_MAX`](crate::limits::OUTBOX_DELAY_MAX), with the old `tries`; `created_at` at the least).
+///
+/// `next_due` looks at the rows as this scan leaves them; a row of the caller's own qualifies from
+/// max(`next_try_at`, `created_at + own_grace`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScanOutbox {
     /// Who reads.
@@ -387,8 +405,14 @@ pub struct AcquireExecutions {
     pub items: Vec<AcquireExecution>,
 }
 
-/// One execution lease asked for. Granted to `Pending` executions; `Running` under this very nonce answers
-/// the same grant again while it lasts (not extended).
+/// One execution lease asked for. Granted to `Pending` executions, waiting or not; `Running` under this very
+/// nonce (of this node) answers the same grant again while it lasts (not extended). In any other state, or
+/// lapsed, a row with this nonce answers "never", `Pending` too: the lease that it began has ended.
+///
+/// A grant raises the token by one (one that cannot rise: never), stores the nonce, clears `waiting`,
+/// `next_try_at`, `waits`, `redispatches`, `sign` and `started_at`, and stamps `published_at` = max(min(published_at,
+/// now), `materialised_at`), `received_at` = max(now − held, `published_at`), `leased_at` = max(now, `received_at`);
+/// `lag_clamped` says anew whether one of these differs from what was reported (for `leased_at`: from now).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AcquireExecution {
     /// The execution.
@@ -422,6 +446,14 @@ pub struct FinishExecutions {
 }
 
 /// The end of one run: accepted for `Running` under the token presented, lapsed or not.
+///
+/// Every end but `Completed` leaves an attempt row (`attempt` = failed attempts before it + 1): `Retry` as
+/// failed retryably, `DeadLettered` and `Failed` as failed for good, `Released` as released, `Cancelled` as
+/// cancelled where that was asked for and else as released. By it, under the token presented, a resend is
+/// recognised (`DeadLettered` and `Failed` by the state as well); `Completed` by state and token.
+///
+/// `started_at` = max(now − `started_ago`, `leased_at`). In a terminal state `finished_at` = max(now, the latest
+/// stamp). `lag_clamped` is set where one of these differs from what was reported.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FinishExecution {
     /// Which run.
@@ -486,7 +518,8 @@ pub struct RecordMalformed {
     pub excerpt: Arc<[u8]>,
 }
 
-/// [`Command::CreateTenant`]: the same id and name again is a repeat; the name under another id is refused.
+/// [`Command::CreateTenant`]: the same id and name again is a repeat; the name under another id is refused, and
+/// so is another name under a known id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CreateTenant {
     /// The tenant.
@@ -495,7 +528,8 @@ pub struct CreateTenant {
     pub name: Arc<str>,
 }
 
-/// [`Command::CreateJob`], planned by `job_plan::plan_create` on a reading of the store's clock.
+/// [`Command::CreateJob`], planned by `job_plan::plan_create` on a reading of the store's clock. Checked in this
+/// order: tenant, request id, job id, age of the plan. `next_try_at` = the next fire, or `planned_at`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CreateJob {
     /// Whose it is.
@@ -524,8 +558,10 @@ pub struct OperatorRequest {
     pub fingerprint: uuid::Uuid,
 }
 
-/// [`Command::DeleteJob`]: the version rises, the next fire goes; `Pending` and `RetryWait` executions become
-/// `Cancelled`, `Running` ones are asked to stop. Deleting what is deleted is a repeat.
+/// [`Command::DeleteJob`]: the version rises (without a `job_version` row), `effective_from` = max(now,
+/// `recorded_through` + 1 µs), the next fire goes; `Pending` and `RetryWait` executions become `Cancelled`,
+/// `Running` ones are asked to stop (those that were asked before are not counted). Deleting what is deleted
+/// is a repeat.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DeleteJob {
     /// Whose it is.
@@ -534,7 +570,8 @@ pub struct DeleteJob {
     pub job: JobId,
 }
 
-/// [`Command::TriggerJob`]: identity makes it safe to send again.
+/// [`Command::TriggerJob`]: identity makes it safe to send again. Checked in this order: the job is this
+/// tenant's, the execution is there already (the same payload or another), the job is deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TriggerJob {
     /// Whose it is.
