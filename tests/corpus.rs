@@ -6,8 +6,11 @@
 #[path = "../fuzz/src/bodies.rs"]
 mod bodies;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+
+use bodies::Answer;
 
 /// Past this many bytes an input is only run as it is.
 const LONGEST_VARIED: usize = 2_048;
@@ -27,17 +30,17 @@ fn every_job_of_the_corpus_is_read_or_refused_with_a_pointer() {
     run("job_definition", bodies::job_definition);
 }
 
-fn run(name: &str, body: fn(&[u8])) {
+fn run(name: &str, body: fn(&[u8]) -> Answer) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(name);
     let mut inputs: Vec<_> = fs::read_dir(&folder)
         .expect("every fuzz target has a corpus")
         .map(|entry| entry.expect("the corpus can be read").path())
         .collect();
     inputs.sort();
-    assert!(!inputs.is_empty(), "{} is empty", folder.display());
+    let mut answers = BTreeSet::new();
     for path in inputs {
         let input = fs::read(&path).expect("the corpus can be read");
-        body(&input);
+        answers.insert(body(&input));
         if input.len() > LONGEST_VARIED {
             continue;
         }
@@ -46,4 +49,5 @@ fn run(name: &str, body: fn(&[u8])) {
             body(&[&input[..at], &input[at + 1..]].concat());
         }
     }
+    assert_eq!(answers.len(), 2, "{} holds inputs of one kind only: all {answers:?}", folder.display());
 }
