@@ -2,3 +2,8 @@
 //!
 //! Relies on the core for every decision about leases, retries, eligibility and time. What must stay true:
 //! this crate carries effects out and reports what came of them; it decides nothing of its own.
+
+pub mod driver;
+pub mod handler;
+pub mod ports;
+pub mod rabbitmq;

@@ -1,0 +1,126 @@
+//! Connections: opening one, with a bound on how long that may take, and telling when it is gone.
+
+use core::pin::Pin;
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt};
+use lapin::{Channel, Connection, ConnectionProperties, Event};
+use thiserror::Error;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::backoff::Backoff;
+use super::settings::RabbitSettings;
+
+/// How often a connection is looked at although nothing was heard of it.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What a connection is for: its label in the broker's listings.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Purpose {
+    Publish,
+    Consume,
+}
+
+/// What went wrong between us and the broker.
+#[derive(Debug, Error)]
+pub(super) enum BrokerError {
+    #[error("the broker said or did: {0}")]
+    Broker(#[from] lapin::Error),
+    #[error("the broker did not answer within {0:?}")]
+    Silent(Duration),
+}
+
+impl Purpose {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Publish => "publish",
+            Self::Consume => "consume",
+        }
+    }
+}
+
+/// An open connection, and what is heard of it.
+pub(super) struct Link {
+    pub(super) connection: Connection,
+    pub(super) news: News,
+}
+
+/// What is heard of a connection.
+pub(super) struct News {
+    events: Pin<Box<dyn Stream<Item = Event> + Send>>,
+    look: tokio::time::Interval,
+}
+
+impl News {
+    /// Waits until it is worth looking at the connection's status. Dropping the future loses nothing: the
+    /// status is what counts.
+    pub(super) async fn worth_a_look(&mut self) {
+        tokio::select! {
+            biased;
+            Some(event) = self.events.next() => match event {
+                Event::ConnectionBlocked(reason) => {
+                    tracing::warn!(%reason, "the broker blocks publishing");
+                }
+                Event::ConnectionUnblocked => tracing::info!("the broker takes publications again"),
+                Event::Error(error) => tracing::warn!(%error, "the broker reports an error"),
+                other => tracing::debug!(?other, "heard from the broker"),
+            },
+            _ = self.look.tick() => {}
+        }
+    }
+}
+
+/// Waits for an answer, but not for ever.
+pub(super) async fn answered<T>(
+    settings: &RabbitSettings,
+    question: impl Future<Output = lapin::Result<T>>,
+) -> Result<T, BrokerError> {
+    match timeout(settings.answer_within, question).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(BrokerError::Silent(settings.answer_within)),
+    }
+}
+
+/// Opens a connection.
+pub(super) async fn connect(settings: &RabbitSettings, purpose: Purpose) -> Result<Link, BrokerError> {
+    let name = format!("{} ({})", settings.label, purpose.name());
+    let properties = ConnectionProperties::default().with_connection_name(name.into());
+    let connection =
+        answered(settings, Connection::connect_uri(settings.url.uri().clone(), properties)).await?;
+    let events = Box::pin(connection.events_listener());
+    let mut look = interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    Ok(Link { connection, news: News { events, look } })
+}
+
+/// Opens a connection and a first channel on it, however long that takes.
+pub(super) async fn connect_patiently(
+    settings: &RabbitSettings,
+    purpose: Purpose,
+    backoff: &mut Backoff,
+) -> Link {
+    loop {
+        match connect(settings, purpose).await {
+            Ok(link) => {
+                tracing::info!(broker = %settings.url, purpose = purpose.name(), "connected to the broker");
+                return link;
+            }
+            Err(error) => {
+                let pause = backoff.pause();
+                tracing::warn!(
+                    broker = %settings.url, purpose = purpose.name(), %error, ?pause,
+                    "the broker cannot be reached; trying again after a pause"
+                );
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+}
+
+/// Opens a channel.
+pub(super) async fn open_channel(
+    settings: &RabbitSettings,
+    connection: &Connection,
+) -> Result<Channel, BrokerError> {
+    answered(settings, connection.create_channel()).await
+}

@@ -1,0 +1,71 @@
+//! Topology: the names of the exchange and the queues, and their declaration.
+//!
+//! Publishers and consumers declare alike, so that either may come first. Declaring what exists is a
+//! no-op; a queue that exists with other properties is an error that closes the channel, said as it is.
+
+use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+use lapin::{Channel, ExchangeKind};
+
+use fencepost_core::job::HandlerName;
+
+use super::settings::{QueueKind, RabbitSettings};
+
+/// The names in use, and how queues are kept.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    exchange: ShortString,
+    kind: QueueKind,
+}
+
+impl Topology {
+    /// As the settings have it.
+    #[must_use]
+    pub fn of(settings: &RabbitSettings) -> Self {
+        let exchange = format!("{}.executions", settings.prefix.as_str()).into();
+        Self { exchange, kind: settings.queue_kind }
+    }
+
+    /// The exchange that executions are published to.
+    #[must_use]
+    pub fn exchange(&self) -> ShortString {
+        self.exchange.clone()
+    }
+
+    /// The queue of a handler.
+    #[must_use]
+    pub fn queue(&self, handler: &HandlerName) -> ShortString {
+        format!("{}.{handler}", self.exchange).into()
+    }
+
+    /// The routing key of a handler.
+    #[must_use]
+    pub fn routing_key(&self, handler: &HandlerName) -> ShortString {
+        handler.as_str().into()
+    }
+
+    pub(super) async fn declare_exchange(&self, channel: &Channel) -> lapin::Result<()> {
+        let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+        channel.exchange_declare(self.exchange(), ExchangeKind::Direct, durable, FieldTable::default()).await
+    }
+
+    pub(super) async fn declare_queue(&self, channel: &Channel, handler: &HandlerName) -> lapin::Result<()> {
+        let queue = self.queue(handler);
+        let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+        channel.queue_declare(queue.clone(), durable, self.queue_arguments()).await?;
+        let key = self.routing_key(handler);
+        channel
+            .queue_bind(queue, self.exchange(), key, QueueBindOptions::default(), FieldTable::default())
+            .await
+    }
+
+    fn queue_arguments(&self) -> FieldTable {
+        let kind = match self.kind {
+            QueueKind::Classic => "classic",
+            QueueKind::Quorum => "quorum",
+        };
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-queue-type".into(), AMQPValue::LongString(kind.into()));
+        arguments
+    }
+}
