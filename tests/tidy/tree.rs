@@ -60,7 +60,8 @@ fn walk(root: &Path, folder: &Path, found: &mut Vec<SourceFile>) {
         let path = entry.expect("a folder of the repository can be read").path();
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         if path.is_dir() {
-            if !NOT_OURS.contains(&name.as_str()) {
+            // Cargo marks its target folders, wherever they were asked for.
+            if !NOT_OURS.contains(&name.as_str()) && !path.join("CACHEDIR.TAG").exists() {
                 walk(root, &path, found);
             }
         } else if let Ok(text) = fs::read_to_string(&path) {
