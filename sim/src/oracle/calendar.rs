@@ -6,11 +6,11 @@
 //! the seconds jumped over are looked at one by one; where it jumps back, the same local second is
 //! simply seen twice, and the pair is decided when all of it has been seen.
 //!
-//! Whole hours and minutes are passed over when none of their local hours and minutes can match, and
-//! that is all the cleverness there is. The walk begins and ends more than a day early and late if the
-//! zone's offset changes there, since a local second of the range may have its twin outside.
+//! Whole days, hours and minutes are passed over when nothing in them can match, and that is all the
+//! cleverness there is. Near a change of clocks the walk begins and ends by as much earlier and later as the
+//! clock is changed, since a local second of the range may have its twin outside.
 //!
-//! Relied upon: a zone's offset changes on whole UTC seconds, and never twice within one minute.
+//! Relied upon: a zone's offset changes on whole UTC seconds, and never twice within one day.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +52,8 @@ pub struct Calendar {
     either_day: bool,
 }
 
-type Set = BTreeSet<i64>;
+/// A set of field values: a bit for each.
+type Set = u64;
 
 const MICROS: i64 = 1_000_000;
 const MINUTE: i64 = 60;
@@ -104,6 +105,7 @@ impl Calendar {
         let interval_like = [second, minute, hour].iter().any(|word| word.contains(['*', '/', '-']));
         let (default_gap, default_repeat) =
             if interval_like { (Gap::Skip, Repeat::Both) } else { (Gap::After, Repeat::First) };
+        let weekdays = read_field(weekday, 0, 7, "sunmontuewedthufrisat")?;
         let calendar = Self {
             zone: read_zone(zone)?,
             gap: gap.unwrap_or(default_gap),
@@ -113,16 +115,13 @@ impl Calendar {
             hours: read_field(hour, 0, 23, "")?,
             days: read_field(day, 1, 31, "")?,
             months: read_field(month, 1, 12, "janfebmaraprmayjunjulaugsepoctnovdec")?,
-            weekdays: read_field(weekday, 0, 7, "sunmontuewedthufrisat")?
-                .into_iter()
-                .map(|day| day % 7)
-                .collect(),
+            weekdays: (weekdays | weekdays >> 7) & 0b111_1111,
             either_day: !day.starts_with('*') && !weekday.starts_with('*'),
         };
         // Four years hold every date; that it falls on every weekday in time is a fact of the calendar.
         let some_date = (0..1_461).any(|day| {
             let (_, month, date) = civil(day);
-            calendar.months.contains(&month) && calendar.days.contains(&date)
+            holds(calendar.months, month) && holds(calendar.days, date)
         });
         if calendar.either_day || some_date { Ok(calendar) } else { Err("never fires".into()) }
     }
@@ -136,8 +135,8 @@ impl Calendar {
             return Vec::new();
         }
         let mut walked = Walked::default();
-        let from = if self.steady(first - MARGIN, first) { first } else { first - MARGIN };
-        let through = if self.steady(last, last + MARGIN) { last } else { last + MARGIN };
+        let from = first - self.farthest_twin(first);
+        let through = last + self.farthest_twin(last);
         self.walk(from, through, &mut walked);
 
         let mut fires = walked.after_gap;
@@ -151,44 +150,57 @@ impl Calendar {
         fires.into_iter().filter(|fire| (first..=last).contains(fire)).map(|fire| fire * MICROS).collect()
     }
 
-    /// Whether the offset is the same at every whole hour of a stretch.
-    fn steady(&self, from: i64, through: i64) -> bool {
-        let offset = self.offset(from);
-        (from..through).step_by(HOUR as usize).chain([through]).all(|at| self.offset(at) == offset)
+    /// How far the twin of a local second near an instant can be: by as much as the clock is changed there.
+    fn farthest_twin(&self, near: i64) -> i64 {
+        let offsets = (near - MARGIN..near + MARGIN).step_by(HOUR as usize).chain([near + MARGIN]);
+        let (least, most) = offsets
+            .map(|at| self.offset(at))
+            .fold((i64::MAX, i64::MIN), |(least, most), offset| (least.min(offset), most.max(offset)));
+        most - least
     }
 
     /// Goes through UTC from one second to another, both included.
     fn walk(&self, from: i64, through: i64, walked: &mut Walked) {
         let mut now = from;
         while now <= through {
-            for (length, can_match) in
-                [(HOUR, Self::hour_can_match as fn(&Self, i64) -> bool), (MINUTE, Self::minute_can_match)]
+            if let Some(length) = [DAY, HOUR, MINUTE].into_iter().find(|length| self.is_barren(now, *length))
             {
-                while now % length == 0
-                    && now + length <= through
-                    && self.offset(now - 1) == self.offset(now + length)
-                    && {
-                        let local = now + self.offset(now);
-                        // Offsets with seconds or minutes: a stretch of UTC touches two of local time.
-                        !can_match(self, local) && !can_match(self, local + length - 1)
-                    }
-                {
-                    now += length;
-                }
+                now += length;
+                continue;
             }
-            let seconds_left = if now % MINUTE == 0 { MINUTE } else { MINUTE - now.rem_euclid(MINUTE) };
-            for second in now..(now + seconds_left).min(through + 1) {
-                self.look(second, walked);
+            let stop = (now - now.rem_euclid(MINUTE) + MINUTE).min(through + 1);
+            let mut before = self.offset(now - 1);
+            let unchanged = self.offset(stop - 1) == before;
+            for second in now..stop {
+                let offset = if unchanged { before } else { self.offset(second) };
+                self.look(second, before, offset, walked);
+                before = offset;
             }
-            now += seconds_left;
+            now = stop;
         }
     }
 
+    /// Whether a whole day, hour or minute of UTC begins now in which the clock is not changed and
+    /// nothing can match. Because of the offset it touches two of local time.
+    fn is_barren(&self, now: i64, length: i64) -> bool {
+        let can_match = |local: i64| match length {
+            DAY => self.day_matches(local.div_euclid(DAY)),
+            HOUR => self.hour_can_match(local),
+            _ => self.minute_can_match(local),
+        };
+        if now % length != 0 {
+            return false;
+        }
+        let offset = self.offset(now - 1);
+        !can_match(now + offset)
+            && !can_match(now + offset + length - 1)
+            && self.offset(now + length) == offset
+    }
+
     /// Looks at one second, and at the local seconds that were jumped over right before it.
-    fn look(&self, now: i64, walked: &mut Walked) {
-        let local = now + self.offset(now);
-        let expected = now + self.offset(now - 1);
-        if self.gap == Gap::After && (expected..local).any(|missing| self.matches(missing)) {
+    fn look(&self, now: i64, offset_before: i64, offset: i64, walked: &mut Walked) {
+        let local = now + offset;
+        if self.gap == Gap::After && (now + offset_before..local).any(|missing| self.matches(missing)) {
             walked.after_gap.insert(now);
         }
         if self.matches(local) {
@@ -202,24 +214,23 @@ impl Calendar {
     }
 
     fn hour_can_match(&self, local: i64) -> bool {
-        self.hours.contains(&local.div_euclid(HOUR).rem_euclid(24)) && self.day_matches(local.div_euclid(DAY))
+        holds(self.hours, local.div_euclid(HOUR).rem_euclid(24)) && self.day_matches(local.div_euclid(DAY))
     }
 
     fn minute_can_match(&self, local: i64) -> bool {
-        self.minutes.contains(&local.div_euclid(MINUTE).rem_euclid(60)) && self.hour_can_match(local)
+        holds(self.minutes, local.div_euclid(MINUTE).rem_euclid(60)) && self.hour_can_match(local)
     }
 
     fn matches(&self, local: i64) -> bool {
-        self.seconds.contains(&local.rem_euclid(60)) && self.minute_can_match(local)
+        holds(self.seconds, local.rem_euclid(60)) && self.minute_can_match(local)
     }
 
     fn day_matches(&self, day: i64) -> bool {
         let (_, month, date) = civil(day);
         // 1970-01-01 was a Thursday.
-        let (by_date, by_weekday) =
-            (self.days.contains(&date), self.weekdays.contains(&(day + 4).rem_euclid(7)));
+        let (by_date, by_weekday) = (holds(self.days, date), holds(self.weekdays, (day + 4).rem_euclid(7)));
         let matches = if self.either_day { by_date || by_weekday } else { by_date && by_weekday };
-        matches && self.months.contains(&month)
+        matches && holds(self.months, month)
     }
 }
 
@@ -229,6 +240,10 @@ struct Walked {
     matches: BTreeMap<i64, Vec<i64>>,
     /// Instants right after a gap that a match fell into.
     after_gap: BTreeSet<i64>,
+}
+
+fn holds(set: Set, value: i64) -> bool {
+    set >> value & 1 == 1
 }
 
 fn read_zone(name: &str) -> Result<Tz, String> {
@@ -253,7 +268,7 @@ fn read_field(text: &str, smallest: i64, largest: i64, names: &str) -> Result<Se
             Err(format!("{value} is out of range"))
         }
     };
-    let mut set = Set::new();
+    let mut set = 0;
     for item in text.split(',') {
         let (base, step) = item.split_once('/').map_or((item, None), |(base, step)| (base, Some(step)));
         let (from, to) = match base.split_once('-') {
@@ -273,7 +288,7 @@ fn read_field(text: &str, smallest: i64, largest: i64, names: &str) -> Result<Se
         if from > to || !(1..=largest).contains(&step) {
             return Err(format!("`{item}` is reversed or has a bad step"));
         }
-        set.extend((from..=to).step_by(step as usize));
+        set = (from..=to).step_by(step as usize).fold(set, |set, value| set | 1 << value);
     }
     Ok(set)
 }

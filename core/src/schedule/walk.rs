@@ -1,0 +1,218 @@
+//! The walk over local time: from a number of local seconds to the next or the last match.
+//!
+//! Local time here is naive: a timeline without offset changes, counted in seconds from 1970 as if
+//! it were UTC. On that timeline the `cron` crate is exact, and it does the walking. What is this
+//! file's own: the translation into that crate's dialect (weekdays by name, since it counts Sunday
+//! as 1; the "either day field suffices" rule as the union of two of its schedules, since it only
+//! knows "both"), and the years before 1970 and after 2100, which the crate has not. Any such year
+//! has a twin between 1972 and 1999 with the same leap day and weekdays; the crate walks the twin.
+//!
+//! Relied upon: results are strictly after (before) what was asked, and one step costs well under a
+//! microsecond for years the crate has, so a schedule may be asked millions of times. (Measured: 0.3
+//! to 0.7 µs; 1.7 µs for a leap day that must also be a Monday. Bitmasks of our own would be faster,
+//! but the zone lookups around the walk cost as much, and the crate is the better-tested calendar.)
+
+use core::fmt::Write;
+use core::str::FromStr;
+
+use chrono::{DateTime, Datelike, NaiveDate, NaiveTime, TimeDelta, Utc};
+
+use super::field::ValueSet;
+
+/// Seconds of local time since 1970-01-01T00:00:00, without regard to any zone.
+pub(super) type LocalSeconds = i64;
+
+/// The first local second that can match: 0001-01-01T00:00:00.
+pub(super) const FIRST_LOCAL: LocalSeconds = -62_135_596_800;
+/// The last local second that can match: 9999-12-31T23:59:59, where RFC 3339 ends.
+pub(super) const LAST_LOCAL: LocalSeconds = 253_402_300_799;
+
+/// The years that the crate knows.
+const CRATE_YEARS: core::ops::RangeInclusive<i32> = 1970..=2100;
+/// Where a year's twin is looked for: 28 years in a row without a skipped leap day hold all 14 kinds.
+const TWIN_YEARS: core::ops::RangeInclusive<i32> = 1972..=1999;
+/// More years than can pass between two matches: a leap day on a given weekday may take 40.
+const BARREN_YEARS_MAX: usize = 50;
+
+/// How the two day fields combine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DayRule {
+    /// A day must match both: at least one field is unrestricted.
+    Both,
+    /// A day must match one.
+    Either,
+}
+
+/// The values of all fields.
+pub(super) struct Fields {
+    /// `None` for an expression without a second field: second 0.
+    pub(super) second: Option<ValueSet>,
+    pub(super) minute: ValueSet,
+    pub(super) hour: ValueSet,
+    pub(super) day_of_month: ValueSet,
+    pub(super) month: ValueSet,
+    pub(super) day_of_week: ValueSet,
+    pub(super) day_rule: DayRule,
+}
+
+/// A compiled expression: one schedule of the crate, or the union of two.
+pub(super) struct Walk {
+    first: cron::Schedule,
+    second: Option<cron::Schedule>,
+}
+
+impl Walk {
+    /// Translates the fields; `None` if no day ever matches them.
+    pub(super) fn new(fields: &Fields) -> Option<Self> {
+        let by_month_day = fields.some_month_has_a_day();
+        match fields.day_rule {
+            DayRule::Both if !by_month_day => None,
+            DayRule::Both => Some(Self {
+                first: translate(fields, Some(fields.day_of_month), Some(fields.day_of_week)),
+                second: None,
+            }),
+            DayRule::Either => Some(Self {
+                first: translate(fields, None, Some(fields.day_of_week)),
+                second: by_month_day.then(|| translate(fields, Some(fields.day_of_month), None)),
+            }),
+        }
+    }
+
+    /// The first match after `local`.
+    pub(super) fn after(&self, local: LocalSeconds) -> Option<LocalSeconds> {
+        let first = step_forward(&self.first, local);
+        match &self.second {
+            None => first,
+            Some(second) => match (first, step_forward(second, local)) {
+                (Some(first), Some(second)) => Some(first.min(second)),
+                (first, second) => first.or(second),
+            },
+        }
+    }
+
+    /// The last match before `local`.
+    pub(super) fn before(&self, local: LocalSeconds) -> Option<LocalSeconds> {
+        let first = step_back(&self.first, local);
+        match &self.second {
+            None => first,
+            // `None` is smaller than every match, so this is the later of what there is.
+            Some(second) => first.max(step_back(second, local)),
+        }
+    }
+}
+
+impl Fields {
+    /// Whether some month of the month field has a day of the day-of-month field. Whatever weekdays
+    /// are asked for beside it then come up too: over 400 years every date falls on every weekday.
+    fn some_month_has_a_day(&self) -> bool {
+        let longest = |month| match month {
+            2 => 29,
+            4 | 6 | 9 | 11 => 30,
+            _ => 31,
+        };
+        let first_day = self.day_of_month.values().next();
+        first_day.is_some_and(|day| self.month.values().any(|month| day <= longest(month)))
+    }
+}
+
+fn translate(
+    fields: &Fields,
+    day_of_month: Option<ValueSet>,
+    day_of_week: Option<ValueSet>,
+) -> cron::Schedule {
+    const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
+    let mut text = String::new();
+    let numbers = |text: &mut String, set: ValueSet| {
+        for (index, value) in set.values().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(text, "{comma}{value}").expect("writing to a String does not fail");
+        }
+        text.push(' ');
+    };
+    match fields.second {
+        Some(second) => numbers(&mut text, second),
+        None => text.push_str("0 "),
+    }
+    numbers(&mut text, fields.minute);
+    numbers(&mut text, fields.hour);
+    match day_of_month {
+        Some(days) => numbers(&mut text, days),
+        None => text.push_str("* "),
+    }
+    numbers(&mut text, fields.month);
+    match day_of_week {
+        Some(days) => {
+            let names: Vec<&str> = WEEKDAYS
+                .into_iter()
+                .zip(0..)
+                .filter(|(_, day)| days.contains(*day))
+                .map(|(name, _)| name)
+                .collect();
+            text.push_str(&names.join(","));
+        }
+        None => text.push('*'),
+    }
+    cron::Schedule::from_str(&text)
+        .expect("lists of values within their ranges are valid in the crate's dialect")
+}
+
+fn step_forward(schedule: &cron::Schedule, local: LocalSeconds) -> Option<LocalSeconds> {
+    let mut from = at(local.max(FIRST_LOCAL - 1).min(LAST_LOCAL))? + TimeDelta::seconds(1);
+    for _ in 0..BARREN_YEARS_MAX {
+        let year = from.year();
+        let (found, next_year) = if CRATE_YEARS.contains(&year) {
+            let found = schedule.after(&(from - TimeDelta::seconds(1))).next();
+            (found.map(|found| found.timestamp()), *CRATE_YEARS.end() + 1)
+        } else {
+            (in_twin(year, from, |twin| schedule.after(&(twin - TimeDelta::seconds(1))).next())?, year + 1)
+        };
+        if let Some(found) = found {
+            return (found <= LAST_LOCAL).then_some(found);
+        }
+        from = new_year(next_year)?;
+    }
+    None
+}
+
+fn step_back(schedule: &cron::Schedule, local: LocalSeconds) -> Option<LocalSeconds> {
+    let mut until = at(local.min(LAST_LOCAL + 1).max(FIRST_LOCAL))? - TimeDelta::seconds(1);
+    for _ in 0..BARREN_YEARS_MAX {
+        let year = until.year();
+        let (found, this_year) = if CRATE_YEARS.contains(&year) {
+            let found = schedule.after(&(until + TimeDelta::seconds(1))).next_back();
+            (found.map(|found| found.timestamp()), *CRATE_YEARS.start())
+        } else {
+            (in_twin(year, until, |twin| schedule.after(&(twin + TimeDelta::seconds(1))).next_back())?, year)
+        };
+        if let Some(found) = found {
+            return (found >= FIRST_LOCAL).then_some(found);
+        }
+        until = new_year(this_year)? - TimeDelta::seconds(1);
+    }
+    None
+}
+
+/// Asks in the year's twin, and moves what is found there back into the year; what lies in another
+/// year is no find. `None` only where the calendar itself ends.
+fn in_twin(
+    year: i32,
+    moment: DateTime<Utc>,
+    ask: impl FnOnce(DateTime<Utc>) -> Option<DateTime<Utc>>,
+) -> Option<Option<LocalSeconds>> {
+    let start = new_year(year)?;
+    let leap = |date: DateTime<Utc>| date.date_naive().leap_year();
+    let twin = TWIN_YEARS
+        .filter_map(new_year)
+        .find(|twin| twin.weekday() == start.weekday() && leap(*twin) == leap(start))?;
+    let shift = start - twin;
+    let found = ask(moment - shift).filter(|found| found.year() == twin.year());
+    Some(found.map(|found| (found + shift).timestamp()))
+}
+
+fn new_year(year: i32) -> Option<DateTime<Utc>> {
+    Some(NaiveDate::from_ymd_opt(year, 1, 1)?.and_time(NaiveTime::MIN).and_utc())
+}
+
+fn at(local: LocalSeconds) -> Option<DateTime<Utc>> {
+    DateTime::from_timestamp(local, 0)
+}
