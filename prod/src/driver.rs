@@ -202,4 +202,4 @@ impl Timer {
 }
 
 #[cfg(test)]
-mod tests {}
+mod tests;

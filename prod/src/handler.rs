@@ -30,6 +30,8 @@ use crate::ports::StopSignal;
 pub mod http;
 pub mod noop;
 mod registry;
+#[cfg(test)]
+pub(crate) mod samples;
 
 pub use registry::{HandlerRegistry, RegistryError};
 
@@ -79,8 +81,9 @@ impl HandlerContext {
     /// # Errors
     /// [`HandlerError::NonRetryable`], naming what does not fit: no later attempt would read it better.
     pub fn payload<T: serde::de::DeserializeOwned>(&self) -> Result<T, HandlerError> {
-        serde_json::from_str(self.payload.as_json())
-            .map_err(|error| HandlerError::non_retryable(format!("the payload does not fit the handler: {error}")))
+        serde_json::from_str(self.payload.as_json()).map_err(|error| {
+            HandlerError::non_retryable(format!("the payload does not fit the handler: {error}"))
+        })
     }
 }
 

@@ -33,8 +33,10 @@ pub trait StorePort: Send + Sync + 'static {
 pub trait PublishPort: Send + Sync + 'static {
     /// Publishes all of them and waits for their confirms; answers message by message, in order. A queue
     /// is declared before the first message for it.
-    fn publish(&self, messages: Vec<Arc<ExecutionMessage>>)
-    -> impl Future<Output = Vec<PublishOutcome>> + Send;
+    fn publish(
+        &self,
+        messages: Vec<Arc<ExecutionMessage>>,
+    ) -> impl Future<Output = Vec<PublishOutcome>> + Send;
 }
 
 /// The consuming side of the broker. Reconnects by itself, under a new epoch each time.

@@ -64,7 +64,11 @@ where
                     Ok(outcomes) if outcomes.len() == count => published(outcomes),
                     Ok(outcomes) => {
                         let answers = outcomes.len();
-                        tracing::error!(count, answers, "a publisher answered for another number of messages");
+                        tracing::error!(
+                            count,
+                            answers,
+                            "a publisher answered for another number of messages"
+                        );
                         unknown()
                     }
                     Err(_) => unknown(),

@@ -52,16 +52,13 @@ where
         self.running.insert(run, handle);
         let handlers = Arc::clone(&self.handlers);
         let finished = move |result| WorkerEvent::HandlerFinished { run, result };
-        self.outcomes.spawn(
-            async move { finished(handlers.run(invocation, signal).await) },
-            move || {
-                finished(HandlerResult::Failed {
-                    class: ErrorClass::Retryable,
-                    error: "the handler panicked".into(),
-                    retry_after: None,
-                })
-            },
-        );
+        self.outcomes.spawn(async move { finished(handlers.run(invocation, signal).await) }, move || {
+            finished(HandlerResult::Failed {
+                class: ErrorClass::Retryable,
+                error: "the handler panicked".into(),
+                retry_after: None,
+            })
+        });
     }
 }
 

@@ -98,8 +98,9 @@ impl Http {
         let refuse = |field: &str, detail: &dyn core::fmt::Display| {
             HandlerError::non_retryable(format!("the payload's `{field}`: {detail}"))
         };
-        let asked: Request<'_> = serde_json::from_str(context.payload.as_json())
-            .map_err(|error| HandlerError::non_retryable(format!("the payload is no HTTP request: {error}")))?;
+        let asked: Request<'_> = serde_json::from_str(context.payload.as_json()).map_err(|error| {
+            HandlerError::non_retryable(format!("the payload is no HTTP request: {error}"))
+        })?;
         let url = Url::parse(&asked.url).map_err(|error| refuse("url", &error))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(refuse("url", &"it must begin with http:// or https://"));
@@ -167,7 +168,8 @@ async fn exchange(request: reqwest::RequestBuilder) -> Result<(), HandlerError> 
         }
     })?;
     let status = answer.status();
-    let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| retry_after(value, SystemTime::now()));
+    let retry_after =
+        answer.headers().get(RETRY_AFTER).and_then(|value| retry_after(value, SystemTime::now()));
     let body = read_some(answer).await;
     if status.is_success() {
         return Ok(());
@@ -230,4 +232,4 @@ fn with_causes(error: &reqwest::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {}
+mod tests;

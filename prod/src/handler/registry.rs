@@ -139,4 +139,4 @@ fn what_it_said(panic: &(dyn Any + Send)) -> &str {
 }
 
 #[cfg(test)]
-mod tests {}
+mod tests;

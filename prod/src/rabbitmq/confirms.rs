@@ -25,10 +25,7 @@ pub(super) enum Answer {
 ///
 /// Where answers are missing, so may messages handed back be: then an acknowledgement counts only if
 /// nothing at all was handed back.
-pub(super) fn settle(
-    messages: &[(String, Answer)],
-    handed_back: &BTreeSet<String>,
-) -> Vec<PublishOutcome> {
+pub(super) fn settle(messages: &[(String, Answer)], handed_back: &BTreeSet<String>) -> Vec<PublishOutcome> {
     let complete = messages.iter().all(|(_, answer)| *answer != Answer::None);
     let trusted = complete || handed_back.is_empty();
     messages

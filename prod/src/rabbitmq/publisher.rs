@@ -26,9 +26,7 @@ use fencepost_core::message::ExecutionMessage;
 
 use super::backoff::Backoff;
 use super::confirms::{Answer, settle};
-use super::connection::{
-    BrokerError, Link, News, Purpose, answered, connect_patiently, open_channel,
-};
+use super::connection::{BrokerError, Link, News, Purpose, answered, connect_patiently, open_channel};
 use super::settings::RabbitSettings;
 use super::topology::Topology;
 use crate::ports::PublishPort;

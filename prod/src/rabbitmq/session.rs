@@ -94,11 +94,7 @@ impl Session {
     }
 
     /// Begins to consume, with at most `prefetch` messages unacknowledged.
-    pub(super) async fn start(
-        &mut self,
-        handlers: &[HandlerName],
-        prefetch: u32,
-    ) -> Result<(), BrokerError> {
+    pub(super) async fn start(&mut self, handlers: &[HandlerName], prefetch: u32) -> Result<(), BrokerError> {
         self.stop().await?;
         let (count, options) = limit(self.settings.queue_kind, prefetch, handlers.len());
         answered(&self.settings, self.channel.basic_qos(count, options)).await?;
