@@ -149,7 +149,7 @@ faults! {
         ConsumerConnectionClosed = "consumer-connection-closed":
             "The connection that a worker consumes on is closed under it.",
         PublishChannelClosed = "publish-channel-closed":
-            "The channel that a node publishes on is closed: what is under way on it has no known outcome.",
+            "The channel that a node publishes on is closed at its next publication, whose outcome nobody knows.",
     }
     Store {
         StoreUnavailable = "store-unavailable": "For `lasts`, the store refuses every connection.",
@@ -182,7 +182,7 @@ faults! {
         BrokerConsumerTimeout = "broker-consumer-timeout":
             "For `lasts`, the broker closes the channel of a consumer that left a delivery unacknowledged for `amount`.",
         BrokerAlarm = "broker-alarm": "For `lasts`, an alarm blocks publishers: messages are taken when it ends.",
-        BrokerPurge = "broker-purge": "A queue is purged: what it had and had confirmed is gone.",
+        BrokerPurge = "broker-purge": "A queue is purged: what it had and had confirmed is gone, and so are the next `count` messages.",
         BrokerLengthLimit = "broker-length-limit": "For `lasts`, a queue holds `count` messages and refuses more.",
         BrokerOversized = "broker-oversized": "For `lasts`, the broker refuses messages over `count` bytes.",
     }

@@ -5,7 +5,24 @@
 //! What must stay true: an oracle only looks. It draws nothing, changes nothing, and is never switched off,
 //! whatever fault is under way.
 //!
-//! This is the seam alone; the checks themselves are added behind these signatures.
+//! They are written from the invariants, not from the code: they keep their own copy of the rows ([`mirror`]),
+//! their own table of transitions ([`executions`]) and their own calendar ([`calendar`]).
+//!
+//! - [`invariant`]: the catalogue. - [`leases`]: leadership and partitions. - [`executions`]: states, tokens, budgets.
+//! - [`ledger`], [`fires`], [`calendar`]: fires. - [`dispatch`]: the outbox. - [`runs`]: handlers and what they call.
+//! - [`records`]: dead letters, refusals, repairs, tenants. - [`recovery`]: what must come right after the heal.
+
+pub mod calendar;
+mod dispatch;
+mod executions;
+mod fires;
+pub mod invariant;
+mod leases;
+mod ledger;
+mod mirror;
+mod records;
+mod recovery;
+mod runs;
 
 use std::sync::Arc;
 
@@ -14,16 +31,54 @@ use fencepost_core::id::{DispatchNo, ExecutionId, JobId, NodeId};
 use fencepost_core::lease::RunId;
 use fencepost_core::store::change::Change;
 use fencepost_core::store::command::Command;
-use fencepost_core::store::reply::StoreReply;
+use fencepost_core::store::command::OutboxId;
+use fencepost_core::store::reply::{Reply, StoreReply};
 use fencepost_core::time::{Span, Timestamp};
+
+use dispatch::Dispatches;
+use executions::Executions;
+use invariant::Invariant;
+use ledger::Ledger;
+use mirror::Mirror;
+use records::Records;
+use runs::Runs;
 
 use crate::plan::{Bounds, Enforcement, OutsideIndex, Plan};
 use crate::sim_time::SimTime;
 use crate::violation::Violation;
 
 /// All oracles of one run.
-#[derive(Debug)]
-pub struct Oracles {}
+#[derive(Debug, Default)]
+pub struct Oracles {
+    mirror: Mirror,
+    executions: Executions,
+    ledger: Ledger,
+    dispatches: Dispatches,
+    runs: Runs,
+    records: Records,
+    /// The latest time that any commit's clock has shown.
+    latest: Option<Timestamp>,
+}
+
+/// A command as it was committed.
+struct Commit<'a> {
+    at: SimTime,
+    command: &'a Command,
+    /// The one `now` that it was judged by.
+    now: Timestamp,
+    reply: &'a Reply,
+}
+
+impl Commit<'_> {
+    /// A violation by this commit; the words are put together only then.
+    fn broke(&self, invariant: Invariant, detail: impl FnOnce() -> String) -> Violation {
+        invariant.broken(self.at, detail())
+    }
+
+    fn kind_is_materialise(&self) -> bool {
+        matches!(self.command, Command::Materialise(_))
+    }
+}
 
 /// Something that a handler, or what it calls, did.
 #[derive(Clone, Debug)]
@@ -119,7 +174,7 @@ impl Oracles {
     /// Oracles that have seen nothing.
     #[must_use]
     pub fn new(_plan: &Plan) -> Self {
-        Self {}
+        Self::default()
     }
 
     /// A command was committed: by a node, or by an operator (`None`).
@@ -128,13 +183,77 @@ impl Oracles {
     /// The safety invariant that it broke.
     pub fn on_commit(
         &mut self,
-        _at: SimTime,
+        at: SimTime,
         _node: Option<NodeId>,
-        _command: &Command,
-        _reply: &StoreReply,
-        _changes: &[Change],
+        command: &Command,
+        reply: &StoreReply,
+        changes: &[Change],
     ) -> Result<(), Violation> {
-        Ok(())
+        let latest = self.latest.map_or(reply.now, |latest| latest.max(reply.now));
+        self.latest = Some(latest);
+        let commit = Commit { at, command, now: reply.now, reply: &reply.reply };
+        leases::check_grants(&commit, &self.mirror)?;
+        for change in changes {
+            self.check_change(&commit, change, latest)?;
+            self.mirror.absorb(core::slice::from_ref(change));
+        }
+        if changes.is_empty() {
+            return self.records.check(&commit, &self.mirror, changes);
+        }
+        self.check_whole(&commit, changes)
+    }
+
+    /// Checks one change. The mirror is as before it.
+    fn check_change(&mut self, commit: &Commit<'_>, change: &Change, latest: Timestamp) -> Result<(), Violation> {
+        if let Some(contradiction) = self.mirror.contradiction(change) {
+            return Err(commit.broke(Invariant::Conservation, || contradiction));
+        }
+        match change {
+            Change::Lease(delta) => leases::check_change(commit, delta),
+            Change::Execution(delta) => {
+                self.executions.check_change(commit, &self.mirror, delta, latest)?;
+                match (&delta.before, &delta.after) {
+                    (None, Some(row)) => self.ledger.check_birth(commit, &self.mirror, row),
+                    (_, _) => Ok(()),
+                }
+            }
+            Change::SkippedRange(delta) => self.ledger.check_range(commit, &self.mirror, delta),
+            Change::Tenant(_)
+            | Change::Node(_)
+            | Change::Job(_)
+            | Change::JobVersion(_)
+            | Change::Attempt(_)
+            | Change::Outbox(_)
+            | Change::DeadLetter(_)
+            | Change::Refusal(_)
+            | Change::Request(_)
+            | Change::Malformed(_) => Ok(()),
+        }
+    }
+
+    /// Checks what only the whole command shows. The mirror is as after it; leases are as before, since no
+    /// command that changes one is guarded by one.
+    fn check_whole(&mut self, commit: &Commit<'_>, changes: &[Change]) -> Result<(), Violation> {
+        self.ledger.check_materialise(commit, &self.mirror, changes)?;
+        for change in changes {
+            match change {
+                Change::Job(delta) => self.ledger.check_job(commit, &self.mirror, delta)?,
+                Change::Outbox(delta) => self.dispatches.check_removal(commit, &self.mirror, delta)?,
+                Change::Tenant(_)
+                | Change::Lease(_)
+                | Change::Node(_)
+                | Change::JobVersion(_)
+                | Change::Execution(_)
+                | Change::Attempt(_)
+                | Change::DeadLetter(_)
+                | Change::SkippedRange(_)
+                | Change::Refusal(_)
+                | Change::Request(_)
+                | Change::Malformed(_) => {}
+            }
+        }
+        dispatch::check_atomic(commit, &self.mirror, changes)?;
+        self.records.check(commit, &self.mirror, changes)
     }
 
     /// A handler, or what it calls, did something.
@@ -143,23 +262,25 @@ impl Oracles {
     /// The safety invariant that it broke.
     pub fn on_handler(
         &mut self,
-        _at: SimTime,
-        _store_now: Timestamp,
-        _seen: &HandlerObservation,
+        at: SimTime,
+        store_now: Timestamp,
+        seen: &HandlerObservation,
     ) -> Result<(), Violation> {
-        Ok(())
+        let latest = self.latest.unwrap_or(store_now);
+        self.runs.check(at, store_now, latest, &self.executions, seen)
     }
 
     /// The broker confirmed a message, whether or not anybody hears of it.
     ///
     /// # Errors
-    /// The safety invariant that it broke.
+    /// None at present: that a broker may confirm what was never in the outbox is no promise of ours.
     pub fn on_confirmed(
         &mut self,
         _at: SimTime,
-        _execution: ExecutionId,
-        _dispatch_no: DispatchNo,
+        execution: ExecutionId,
+        dispatch_no: DispatchNo,
     ) -> Result<(), Violation> {
+        self.dispatches.confirmed.insert(OutboxId { execution, dispatch_no });
         Ok(())
     }
 
@@ -180,7 +301,7 @@ impl Oracles {
     /// After the heal: what is not as it should be yet, the thing with the shortest bound first, and what it
     /// waits for. The world makes it a failure once that invariant's bound has passed.
     #[must_use]
-    pub fn unfinished(&mut self, _recovery: &Recovery<'_>) -> Option<Violation> {
-        None
+    pub fn unfinished(&mut self, recovery: &Recovery<'_>) -> Option<Violation> {
+        recovery::unfinished(&self.mirror, recovery)
     }
 }

@@ -31,6 +31,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fencepost_core::bug::Bugs;
+use fencepost_core::execution::WaitReason;
 use fencepost_core::id::{ExecutionId, JobId};
 use fencepost_core::message::ExecutionMessage;
 use fencepost_core::store::StoreOutcome;
@@ -331,8 +332,19 @@ impl<'a> World<'a> {
             }
         }
         self.judge(verdict);
+        self.count_unknown_versions(command);
         self.notify(command, &reply);
         reply
+    }
+
+    fn count_unknown_versions(&mut self, command: &Command) {
+        if let Command::DeferExecutions(defer) = command {
+            for (_, reason) in &defer.items {
+                if *reason == WaitReason::UnknownHandler {
+                    self.counts.count(FaultKind::UnknownHandlerVersion);
+                }
+            }
+        }
     }
 
     /// Tells the schedulers what the store's notifications tell them; some of these are lost.

@@ -30,9 +30,17 @@ pub(super) type QueueNo = u8;
 #[derive(Debug)]
 struct Queue {
     handler: HandlerName,
-    ready: VecDeque<Body>,
+    ready: VecDeque<Ready>,
     /// Where the search for the next consumer begins: they take turns.
     turn: usize,
+}
+
+/// A message that waits for a consumer.
+#[derive(Clone, Debug)]
+struct Ready {
+    body: Body,
+    /// Whether it may still be delivered twice; a second delivery has no third.
+    original: bool,
 }
 
 /// A consumer as the broker knows it.
@@ -73,6 +81,8 @@ pub(super) struct Broker {
     troubles: Vec<(u16, FaultSpec)>,
     /// Messages of publications that an alarm holds up.
     blocked: Vec<Vec<Arc<ExecutionMessage>>>,
+    /// How many of the next messages each queue confirms and loses.
+    purges: BTreeMap<QueueNo, u32>,
 }
 
 impl Broker {
@@ -82,6 +92,7 @@ impl Broker {
             consumers: (0..nodes).map(|_| None).collect(),
             troubles: Vec::new(),
             blocked: Vec::new(),
+            purges: BTreeMap::new(),
         }
     }
 
@@ -169,21 +180,32 @@ impl Broker {
                 stored &= keeps;
             }
         }
+        if let Some(left) = self.purges.get_mut(&number).filter(|left| stored && **left > 0) {
+            *left -= 1;
+            stored = false;
+            counts.count(FaultKind::BrokerPurge);
+        }
         if stored {
-            queue.ready.push_back(body);
+            queue.ready.push_back(Ready { body, original: true });
         }
         (outcome, number)
     }
 
     /// Puts something into a queue that nobody published through the front door.
     pub(super) fn plant(&mut self, queue: QueueNo, body: Body) {
-        self.queues[usize::from(queue)].ready.push_back(body);
+        self.queues[usize::from(queue)].ready.push_back(Ready { body, original: true });
     }
 
-    /// Empties a queue; how many messages are gone.
-    pub(super) fn purge(&mut self, queue: QueueNo) -> usize {
+    /// Empties a queue, and again after each of the next `more` messages; how many are gone at once.
+    pub(super) fn purge(&mut self, queue: QueueNo, more: u32) -> usize {
+        self.purges.insert(queue, more);
         let ready = self.queues.get_mut(usize::from(queue)).map(|queue| core::mem::take(&mut queue.ready));
         ready.map_or(0, |ready| ready.len())
+    }
+
+    /// No queue is purged any more.
+    pub(super) fn end_purges(&mut self) {
+        self.purges.clear();
     }
 
     /// The next delivery of a queue, if a consumer has room for it.
@@ -218,7 +240,7 @@ impl Broker {
                     at = stream.below(queue.ready.len() as u64) as usize;
                     counts.count(fault.kind);
                 }
-                FaultKind::BrokerDuplicate if stream.chance(fault.chance_ppm) => {
+                FaultKind::BrokerDuplicate if queue.ready[at].original && stream.chance(fault.chance_ppm) => {
                     again = true;
                     counts.count(fault.kind);
                 }
@@ -226,9 +248,11 @@ impl Broker {
             }
         }
         let body = if again {
-            queue.ready.get(at).cloned().expect("the place was drawn within the queue")
+            let ready = queue.ready.get_mut(at).expect("the place was drawn within the queue");
+            ready.original = false;
+            ready.body.clone()
         } else {
-            queue.ready.remove(at).expect("the place was drawn within the queue")
+            queue.ready.remove(at).expect("the place was drawn within the queue").body
         };
         let consumer = self.consumers[slot].as_mut().expect("a consumer with room is there");
         let tag = consumer.next_tag;
@@ -276,7 +300,7 @@ impl Broker {
 
     fn requeue(&mut self, unacked: BTreeMap<u64, Unacked>) {
         for held in unacked.into_values().rev() {
-            self.queues[usize::from(held.queue)].ready.push_front(held.body);
+            self.queues[usize::from(held.queue)].ready.push_front(Ready { body: held.body, original: true });
         }
     }
 }

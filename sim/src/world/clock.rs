@@ -41,11 +41,18 @@ impl NodeClock {
         let rate = i128::from(PPM) + i128::from(self.drift_ppm);
         let passed = (ahead * i128::from(PPM) + rate - 1) / rate;
         let mut when = self.since.plus(Span::from_micros(passed as u64));
-        // Reading rounds down, so the moment may be a microsecond or two later.
+        // Reading rounds towards the true time, so the moment may be a microsecond or two off either way.
+        let one = Span::from_micros(1);
         while self.read(when) < at && when < SimTime::MAX {
-            when = when.plus(Span::from_micros(1));
+            when = when.plus(one);
         }
-        when
+        loop {
+            let before = SimTime::from_micros(when.as_micros() - 1);
+            if self.read(before) < at {
+                return when;
+            }
+            when = before;
+        }
     }
 
     /// It leaps ahead.

@@ -92,6 +92,8 @@ pub(super) struct Node {
     /// The earliest timer in the queue that is this life's.
     pub(super) armed: Option<SimTime>,
     pub(super) traps: Vec<Trap>,
+    /// Whether its publishing channel is closed at its next publication.
+    pub(super) breaks_publishing: bool,
     pub(super) crash_loop: Option<CrashLoop>,
     /// How long an event takes it at most, while it is slow.
     pub(super) slow: Option<(u16, Span)>,
@@ -128,6 +130,7 @@ impl Node {
             held: VecDeque::new(),
             armed: None,
             traps: Vec::new(),
+            breaks_publishing: false,
             crash_loop: None,
             slow: None,
             drain: None,

@@ -46,6 +46,7 @@ impl World<'_> {
         if self.plan.daylight_saving {
             self.counts.count(FaultKind::DaylightSaving);
         }
+        self.broker.end_purges();
         for slot in self.plan.heal.dead.clone() {
             self.nodes[slot.index()].dead = true;
             self.crash(slot, None);
@@ -60,6 +61,7 @@ impl World<'_> {
         for index in 0..self.nodes.len() {
             let node = &mut self.nodes[index];
             node.traps.clear();
+            node.breaks_publishing = false;
             node.slow = None;
             node.crash_loop = None;
             if node.spec.drift_ppm != 0 && node.incarnation > 0 {

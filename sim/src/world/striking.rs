@@ -142,7 +142,8 @@ impl World<'_> {
         let Some(slot) = node_of(fault) else { return };
         match fault.kind {
             FaultKind::ConsumerConnectionClosed => self.close_consumer_of(slot, fault.kind),
-            FaultKind::PublishChannelClosed => self.break_publishing(slot.index(), fault.kind),
+            // As soon as something is under way on it.
+            FaultKind::PublishChannelClosed => self.nodes[slot.index()].breaks_publishing = true,
             _ => self.nodes[slot.index()].broker_link.begin(index, fault),
         }
     }
@@ -170,7 +171,7 @@ impl World<'_> {
             }
             FaultKind::BrokerPurge => {
                 if let Target::Queue(queue) = fault.target
-                    && self.broker.purge(queue) > 0
+                    && self.broker.purge(queue, fault.count) > 0
                 {
                     self.counts.count(fault.kind);
                 }

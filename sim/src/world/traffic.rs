@@ -89,6 +89,10 @@ impl World<'_> {
                 if at > deadline {
                     self.abandon_publication(publication, deadline);
                 }
+                let node = &mut self.nodes[life.slot.index()];
+                if core::mem::take(&mut node.breaks_publishing) {
+                    self.break_publishing(life.slot.index(), FaultKind::PublishChannelClosed);
+                }
             }
         }
     }

@@ -161,6 +161,7 @@ fn measure(stream: &mut Stream, kind: FaultKind) -> Measure {
         FaultKind::BrokerLengthLimit => {
             Measure { lasts: window(stream), count: stream.below(4) as u32, ..Measure::default() }
         }
+        FaultKind::BrokerPurge => Measure { count: stream.below(6) as u32, ..Measure::default() },
         FaultKind::BrokerOversized => Measure { lasts: window(stream), count: 1_000, ..Measure::default() },
         FaultKind::ClockLeap => {
             Measure { amount: stream.long_tailed(millis(1), secs(60)), ..Measure::default() }
@@ -197,7 +198,6 @@ fn measure(stream: &mut Stream, kind: FaultKind) -> Measure {
         | FaultKind::PublishChannelClosed
         | FaultKind::BrokerRedeliverUnacked
         | FaultKind::BrokerConsumerCancelled
-        | FaultKind::BrokerPurge
         | FaultKind::NewNodeId
         | FaultKind::ClockDrift
         | FaultKind::DaylightSaving

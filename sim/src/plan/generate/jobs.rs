@@ -67,7 +67,7 @@ fn job(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> JobSpec {
         schedule,
         run_if_past: stream.chance(PPM / 4),
         misfire: misfire(stream),
-        misfire_grace: stream.span(Span::from_secs(1), Span::from_secs(30)),
+        misfire_grace: Span::from_millis(stream.between(1_000, 30_000)),
         retry: retry(stream),
         attempt_timeout: timeout,
         dead_letter: if stream.chance(PPM / 5) { DeadLetters::Off } else { DeadLetters::On },

@@ -1,0 +1,153 @@
+//! Leases: tokens that only acquisitions raise, one holder, no early takeover, and heartbeats that grant nothing.
+
+use fencepost_core::lease::{HeldLease, LeaseResource};
+use fencepost_core::limits::LEASE_TTL_MAX;
+use fencepost_core::store::change::Delta;
+use fencepost_core::store::command::Command;
+use fencepost_core::store::reply::{LeadershipReply, Reply};
+use fencepost_core::store::row::LeaseRow;
+use fencepost_core::time::{Span, Timestamp};
+
+use super::Commit;
+use super::invariant::Invariant;
+use super::mirror::Mirror;
+use crate::violation::Violation;
+
+/// Whether a lease row may be granted to another at `now`.
+pub(super) fn is_free(row: Option<&LeaseRow>, now: Timestamp) -> bool {
+    row.is_none_or(|row| row.owner.is_none() || has_lapsed(row.expires_at, now))
+}
+
+/// Whether a lease with this expiry is dead at `now`: it has passed, or no grant reaches so far.
+pub(super) fn has_lapsed(expires_at: Timestamp, now: Timestamp) -> bool {
+    expires_at <= now || expires_at.as_micros().saturating_sub(now.as_micros()) > LEASE_TTL_MAX.as_i64()
+}
+
+/// Checks one change of a lease row.
+pub(super) fn check_change(commit: &Commit<'_>, delta: &Delta<LeaseRow>) -> Result<(), Violation> {
+    let (Some(before), Some(after)) = (&delta.before, &delta.after) else {
+        return Err(commit.broke(Invariant::SingleHolder, || format!("a lease row came or went: {delta:?}")));
+    };
+    let rose = before.token.next() == Some(after.token);
+    let granted_to_another = after.token != before.token || (after.owner.is_some() && after.owner != before.owner);
+    let acquires = match commit.command {
+        Command::AcquireLeadership(ask) => Some((ask.node, ask.ttl)),
+        Command::AcquirePartitions(ask) => Some((ask.node, ask.ttl)),
+        _ => None,
+    };
+    match (granted_to_another, acquires) {
+        (true, Some((node, ttl))) => {
+            if !rose || after.owner != Some(node) {
+                return Err(commit.broke(Invariant::TokenMonotone, || {
+                    format!("an acquisition raises the token by one; {before:?} became {after:?}")
+                }));
+            }
+            if !is_free(Some(before), commit.now) {
+                return Err(commit.broke(Invariant::NoEarlyTakeover, || {
+                    format!("{} was granted to {node} at {} while {before:?} was current", after.resource, commit.now)
+                }));
+            }
+            check_expiry(commit, after, ttl)
+        }
+        (true, None) => Err(commit.broke(Invariant::TokenMonotone, || {
+            format!("only an acquisition changes owner and token; {before:?} became {after:?}")
+        })),
+        (false, _) => check_hold(commit, before, after),
+    }
+}
+
+/// A change that grants nothing new: a renewal, or a release.
+fn check_hold(commit: &Commit<'_>, before: &LeaseRow, after: &LeaseRow) -> Result<(), Violation> {
+    match commit.command {
+        Command::RenewLeases(ask) => {
+            let presented = ask.leases.iter().find(|held| held.resource == after.resource).map(|held| held.token);
+            if presented != Some(before.token) || before.owner != Some(ask.node) {
+                return Err(commit.broke(Invariant::FencedWrite, || {
+                    format!("{} renewed {before:?} under {presented:?}", ask.node)
+                }));
+            }
+            check_expiry(commit, after, ask.ttl)
+        }
+        Command::ReleaseLeases(ask) => {
+            let presented = ask.leases.iter().find(|held| held.resource == after.resource).map(|held| held.token);
+            if presented != Some(before.token) || before.owner != Some(ask.node) {
+                return Err(commit.broke(Invariant::FencedWrite, || {
+                    format!("{} released {before:?} under {presented:?}", ask.node)
+                }));
+            }
+            Ok(())
+        }
+        _ => Err(commit.broke(Invariant::SingleHolder, || {
+            format!("only acquisitions, renewals and releases touch a lease; {before:?} became {after:?}")
+        })),
+    }
+}
+
+fn check_expiry(commit: &Commit<'_>, after: &LeaseRow, ttl: Span) -> Result<(), Violation> {
+    if after.expires_at == commit.now.plus(ttl) {
+        return Ok(());
+    }
+    Err(commit.broke(Invariant::SingleHolder, || {
+        format!("a grant at {} for {ttl} does not expire at {}", commit.now, after.expires_at)
+    }))
+}
+
+/// Checks that a grant depends on nothing but the lease rows: what is free is granted, in order, whoever
+/// reported liveness how recently. Looks at the rows before the command.
+pub(super) fn check_grants(commit: &Commit<'_>, mirror: &Mirror) -> Result<(), Violation> {
+    match (commit.command, commit.reply) {
+        (Command::AcquireLeadership(ask), Reply::Leadership(LeadershipReply::Held { .. })) => {
+            let row = mirror.leases.get(&LeaseResource::Leadership);
+            // A dead lease is free for anybody, but a grant repeated under its nonce is not a new one.
+            if is_free(row, commit.now) {
+                return Err(commit.broke(Invariant::HeartbeatGrantsNothing, || {
+                    format!("{} was told that leadership is held, but it is free: {row:?}", ask.node)
+                }));
+            }
+            Ok(())
+        }
+        (Command::AcquirePartitions(ask), Reply::Partitions { granted }) => {
+            let own = |row: &&LeaseRow| {
+                row.resource != LeaseResource::Leadership
+                    && row.owner == Some(ask.node)
+                    && row.nonce == ask.nonce
+                    && !has_lapsed(row.expires_at, commit.now)
+            };
+            let repeated: Vec<LeaseResource> =
+                mirror.leases.values().filter(own).map(|row| row.resource).collect();
+            let expected: Vec<LeaseResource> = if repeated.is_empty() {
+                let partitions = LeaseResource::all().filter(|resource| *resource != LeaseResource::Leadership);
+                let free = partitions.filter(|resource| is_free(mirror.leases.get(resource), commit.now));
+                free.take(ask.limit as usize).collect()
+            } else {
+                repeated
+            };
+            if granted.iter().map(|held| held.resource).ne(expected.iter().copied()) {
+                return Err(commit.broke(Invariant::HeartbeatGrantsNothing, || {
+                    format!("of the free partitions {expected:?} were to be granted, and {granted:?} were")
+                }));
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks that a lease that a command acts under is its node's at this very commit.
+pub(super) fn check_authority(
+    commit: &Commit<'_>,
+    mirror: &Mirror,
+    node: fencepost_core::id::NodeId,
+    presented: Option<HeldLease>,
+) -> Result<(), Violation> {
+    let current = presented.and_then(|held| mirror.leases.get(&held.resource));
+    let holds = presented
+        .zip(current)
+        .is_some_and(|(held, row)| row.token == held.token && row.owner == Some(node));
+    if holds {
+        return Ok(());
+    }
+    Err(commit.broke(Invariant::FencedWrite, || {
+        format!("{node} wrote under {presented:?}, while the lease is {current:?}")
+    }))
+}

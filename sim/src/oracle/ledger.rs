@@ -1,0 +1,282 @@
+//! The ledger of fires: none made up, none lost, none skipped without a reason that the policy justifies.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fencepost_core::id::{JobId, Occurrence};
+use fencepost_core::job::JobDefinition;
+use fencepost_core::lease::{HeldLease, LeaseResource};
+use fencepost_core::schedule::Schedule;
+use fencepost_core::schedule::misfire::MisfirePolicy;
+use fencepost_core::store::change::{Change, Delta};
+use fencepost_core::store::command::{Command, lease_of};
+use fencepost_core::store::row::{ExecutionRow, JobRow, SkippedRangeRow};
+use fencepost_core::time::{Span, Timestamp};
+
+use super::Commit;
+use super::fires::{Fires, NextFire};
+use super::invariant::Invariant;
+use super::leases::check_authority;
+use super::mirror::Mirror;
+use crate::violation::Violation;
+
+/// What is remembered of jobs' fires.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    fires: Fires,
+    /// Scheduled executions so far.
+    runs: BTreeMap<JobId, u64>,
+}
+
+impl Ledger {
+    /// Checks a scheduled execution's birth, before it is in the mirror.
+    pub(super) fn check_birth(
+        &mut self,
+        commit: &Commit<'_>,
+        mirror: &Mirror,
+        row: &ExecutionRow,
+    ) -> Result<(), Violation> {
+        let Occurrence::Scheduled { fire } = row.occurrence else { return Ok(()) };
+        let Some((job, definition)) = job_of(mirror, row.job) else {
+            return Err(commit.broke(Invariant::NoPhantomFire, || format!("{} is of no readable job", row.id)));
+        };
+        let phantom = |why: &str| {
+            commit.broke(Invariant::NoPhantomFire, || {
+                format!("{fire} of {} was materialised at {}: {why}", row.job, commit.now)
+            })
+        };
+        if fire > commit.now || row.due_at > commit.now {
+            return Err(phantom("it was not due yet"));
+        }
+        let just_before = Timestamp::from_micros(fire.as_micros() - 1);
+        if self.fires.between(row.job, &definition, just_before, fire) != [fire] {
+            return Err(phantom("the schedule does not yield it"));
+        }
+        if fire <= job.recorded_through && commit.kind_is_materialise() {
+            return Err(phantom("the ledger was past it already"));
+        }
+        if mirror.is_skipped(row.job, fire) {
+            return Err(commit.broke(Invariant::UniqueOccurrence, || {
+                format!("{fire} of {} is both an execution and inside a range row", row.job)
+            }));
+        }
+        let runs = self.runs.entry(row.job).or_default();
+        *runs += 1;
+        if definition.bounds.max_runs.is_some_and(|most| *runs > most) {
+            return Err(phantom("the job has had its number of runs"));
+        }
+        if definition.misfire == MisfirePolicy::Skip && is_missed(&definition, fire, commit.now) {
+            return Err(phantom("it was missed, and the policy skips"));
+        }
+        Ok(())
+    }
+
+    /// Checks a range row, before it is in the mirror.
+    pub(super) fn check_range(
+        &mut self,
+        commit: &Commit<'_>,
+        mirror: &Mirror,
+        delta: &Delta<SkippedRangeRow>,
+    ) -> Result<(), Violation> {
+        let (None, Some(range)) = (&delta.before, &delta.after) else {
+            return Err(commit.broke(Invariant::NoLostFire, || format!("a range row changed: {delta:?}")));
+        };
+        let Some((_, definition)) = job_of(mirror, range.job) else {
+            return Err(commit.broke(Invariant::NoLostFire, || format!("a range of no readable job: {range:?}")));
+        };
+        let just_before = Timestamp::from_micros(range.from.as_micros() - 1);
+        let fires = self.fires.between(range.job, &definition, just_before, range.through);
+        let bounds_are_fires = fires.first() == Some(&range.from) && fires.last() == Some(&range.through);
+        if !bounds_are_fires {
+            return Err(commit.broke(Invariant::NoLostFire, || {
+                format!("the bounds of a range are fires; {range:?} holds {fires:?}")
+            }));
+        }
+        let twice = |fire: &&Timestamp| mirror.is_executed(range.job, **fire) || mirror.is_skipped(range.job, **fire);
+        if let Some(fire) = fires.iter().find(twice) {
+            return Err(commit.broke(Invariant::UniqueOccurrence, || {
+                format!("{fire} of {} is in the ledger already, and now inside {range:?}", range.job)
+            }));
+        }
+        let unjustified = fires.iter().find(|fire| !is_missed(&definition, **fire, commit.now));
+        if let Some(fire) = unjustified {
+            return Err(commit.broke(Invariant::NoLostFire, || {
+                format!("{fire} of {} was skipped at {} although it was not missed", range.job, commit.now)
+            }));
+        }
+        Ok(())
+    }
+
+    /// Checks a job's change: its watermark moves over recorded fires alone, and the next fire is the next.
+    /// Looks at the mirror after the whole command.
+    pub(super) fn check_job(
+        &mut self,
+        commit: &Commit<'_>,
+        mirror: &Mirror,
+        delta: &Delta<JobRow>,
+    ) -> Result<(), Violation> {
+        let Some(after) = &delta.after else {
+            return Err(commit.broke(Invariant::NoLostFire, || format!("a job disappeared: {delta:?}")));
+        };
+        let from = delta.before.as_ref().map_or(after.recorded_through, |before| before.recorded_through);
+        if after.recorded_through < from {
+            return Err(commit.broke(Invariant::NoLostFire, || {
+                format!("the watermark of {} went back from {from} to {}", after.id, after.recorded_through)
+            }));
+        }
+        let Ok(definition) = after.definition.read() else { return Ok(()) };
+        let definition = Arc::clone(definition);
+        let fires = self.fires.between(after.id, &definition, from, after.recorded_through);
+        let runs = self.runs.get(&after.id).copied().unwrap_or_default();
+        let recorded = |fire: &Timestamp| mirror.is_executed(after.id, *fire) || mirror.is_skipped(after.id, *fire);
+        if let Some(lost) = fires.iter().find(|fire| !recorded(fire)) {
+            return Err(commit.broke(Invariant::NoLostFire, || {
+                format!("{lost} of {} is not in the ledger, whose watermark is {}", after.id, after.recorded_through)
+            }));
+        }
+        if after.state.name() == "deleted" {
+            return if after.next_fire_time.is_none() {
+                Ok(())
+            } else {
+                Err(commit.broke(Invariant::NoPhantomFire, || format!("{} is deleted and still fires", after.id)))
+            };
+        }
+        self.check_next(commit, after, &definition, runs)
+    }
+
+    fn check_next(
+        &mut self,
+        commit: &Commit<'_>,
+        job: &JobRow,
+        definition: &Arc<JobDefinition>,
+        runs: u64,
+    ) -> Result<(), Violation> {
+        let had_its_runs = definition.bounds.max_runs.is_some_and(|most| runs >= most);
+        let next = if had_its_runs {
+            NextFire::Never
+        } else {
+            self.fires.next(job.id, definition, job.recorded_through)
+        };
+        let right = match next {
+            NextFire::At(fire) => job.next_fire_time == Some(fire),
+            NextFire::Never => job.next_fire_time.is_none(),
+            NextFire::NotBefore(horizon) => job.next_fire_time.is_none_or(|fire| fire > horizon),
+        };
+        if right {
+            return Ok(());
+        }
+        Err(commit.broke(Invariant::NoLostFire, || {
+            format!("the fire of {} after {} is {next:?}, not {:?}", job.id, job.recorded_through, job.next_fire_time)
+        }))
+    }
+
+    /// Checks a whole materialisation: its authority, and what the misfire policy makes of each backlog.
+    pub(super) fn check_materialise(
+        &mut self,
+        commit: &Commit<'_>,
+        mirror: &Mirror,
+        changes: &[Change],
+    ) -> Result<(), Violation> {
+        let Command::Materialise(ask) = commit.command else { return Ok(()) };
+        for change in changes {
+            let Change::Job(Delta { before: Some(before), .. }) = change else { continue };
+            let resource = LeaseResource::Partition(before.partition);
+            let held = lease_of(&ask.leases, before.partition).map(|token| HeldLease { resource, token });
+            check_authority(commit, mirror, ask.node, held)?;
+            let item = ask.items.iter().find(|item| item.job == before.id);
+            let expected = item.is_some_and(|item| {
+                item.version == before.version && Some(item.expected_fire) == before.next_fire_time
+            });
+            if !expected {
+                return Err(commit.broke(Invariant::FencedWrite, || {
+                    format!("{item:?} was applied to {before:?}, which is not what it expects")
+                }));
+            }
+        }
+        for item in &ask.items {
+            let made = made_of(changes, item.job);
+            let ranges = ranges_of(changes, item.job);
+            let Some((_, definition)) = job_of(mirror, item.job) else { continue };
+            let missed = made.iter().filter(|fire| is_missed(&definition, **fire, commit.now)).count();
+            let (allowed, why) = match definition.misfire {
+                MisfirePolicy::FireOnce => (1, "fire_once runs one missed fire"),
+                MisfirePolicy::CatchUp { cap, .. } => (cap as usize, "catch_up runs no more than its cap"),
+                MisfirePolicy::Skip => (0, "skip runs no missed fire"),
+            };
+            if missed > allowed {
+                return Err(commit.broke(Invariant::NoPhantomFire, || format!("{why}, not {missed} of {}", item.job)));
+            }
+            for range in ranges {
+                self.check_passed_over(commit, mirror, &definition, &made, range)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the policy justifies that these missed fires did not run.
+    fn check_passed_over(
+        &mut self,
+        commit: &Commit<'_>,
+        mirror: &Mirror,
+        definition: &Arc<JobDefinition>,
+        made: &[Timestamp],
+        range: &SkippedRangeRow,
+    ) -> Result<(), Violation> {
+        let later_runs = |fire: Timestamp| made.iter().filter(|run| **run > fire).count();
+        let justified = match definition.misfire {
+            MisfirePolicy::Skip => true,
+            // A later fire of the same backlog runs for all of them, or there is a bound on the runs.
+            MisfirePolicy::FireOnce => later_runs(range.through) >= 1,
+            MisfirePolicy::CatchUp { cap, window } => {
+                let too_old = commit.now.since(range.through) > window;
+                let caught_up = later_runs(range.through) >= cap as usize;
+                let runs_ended = definition.bounds.max_runs.is_some_and(|most| {
+                    self.runs.get(&range.job).is_some_and(|runs| *runs >= most)
+                });
+                too_old || caught_up || runs_ended
+            }
+        };
+        debug_assert!(mirror.jobs.contains_key(&range.job), "checked by its caller");
+        if justified {
+            return Ok(());
+        }
+        Err(commit.broke(Invariant::NoLostFire, || {
+            format!("{range:?} was passed over while {made:?} ran, against {:?}", definition.misfire)
+        }))
+    }
+}
+
+fn job_of(mirror: &Mirror, job: JobId) -> Option<(&JobRow, Arc<JobDefinition>)> {
+    let row = mirror.jobs.get(&job)?;
+    let definition = row.definition.read().ok()?;
+    Some((row, Arc::clone(definition)))
+}
+
+/// Whether a fire is missed when it is recorded at `now`. A one-shot that is to run although it is past is not.
+fn is_missed(definition: &JobDefinition, fire: Timestamp, now: Timestamp) -> bool {
+    let wanted_late = definition.run_if_past && matches!(definition.schedule, Schedule::OneShot { .. });
+    let grace: Span = definition.misfire_grace;
+    now > fire.plus(grace) && !(wanted_late && definition.misfire != MisfirePolicy::Skip)
+}
+
+fn made_of(changes: &[Change], job: JobId) -> Vec<Timestamp> {
+    let made = changes.iter().filter_map(|change| match change {
+        Change::Execution(delta) => match (&delta.before, &delta.after) {
+            (None, Some(row)) if row.job == job => match row.occurrence {
+                Occurrence::Scheduled { fire } => Some(fire),
+                Occurrence::Manual { .. } | Occurrence::Replay { .. } => None,
+            },
+            (_, _) => None,
+        },
+        _ => None,
+    });
+    made.collect()
+}
+
+fn ranges_of(changes: &[Change], job: JobId) -> Vec<&SkippedRangeRow> {
+    let ranges = changes.iter().filter_map(|change| match change {
+        Change::SkippedRange(Delta { after: Some(row), .. }) if row.job == job => Some(row),
+        _ => None,
+    });
+    ranges.collect()
+}

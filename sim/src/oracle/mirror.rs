@@ -1,0 +1,151 @@
+//! The mirror: the store's rows as the changes say they are, kept beside the store and independent of it.
+//!
+//! Oracles compare what a command did with what was there before it. The mirror also finds a change whose
+//! `before` is not what the last change left: a store that forgets or invents is no store.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fencepost_core::execution::ExecutionState;
+use fencepost_core::id::{ExecutionId, JobId, Occurrence};
+use fencepost_core::lease::LeaseResource;
+use fencepost_core::store::change::{Change, Delta};
+use fencepost_core::store::command::OutboxId;
+use fencepost_core::store::row::{ExecutionRow, JobRow, LeaseRow, OutboxRow};
+use fencepost_core::time::Timestamp;
+
+/// A stretch of fires passed over: from its first fire to its last.
+type Ranges = BTreeMap<Timestamp, Timestamp>;
+
+/// The rows that oracles look at.
+#[derive(Debug, Default)]
+pub(super) struct Mirror {
+    pub(super) leases: BTreeMap<LeaseResource, LeaseRow>,
+    pub(super) jobs: BTreeMap<JobId, JobRow>,
+    pub(super) executions: BTreeMap<ExecutionId, ExecutionRow>,
+    /// Those that have not ended.
+    pub(super) live: BTreeSet<ExecutionId>,
+    /// By what they are occurrences of.
+    pub(super) occurrences: BTreeMap<(JobId, Occurrence), ExecutionId>,
+    pub(super) outbox: BTreeMap<OutboxId, OutboxRow>,
+    pub(super) dead_letters: BTreeSet<ExecutionId>,
+    pub(super) ranges: BTreeMap<JobId, Ranges>,
+}
+
+impl Mirror {
+    /// Takes a command's changes over, in order.
+    pub(super) fn absorb(&mut self, changes: &[Change]) {
+        for change in changes {
+            match change {
+                Change::Lease(delta) => put(&mut self.leases, delta, |row| row.resource),
+                Change::Job(delta) => put(&mut self.jobs, delta, |row| row.id),
+                Change::Outbox(delta) => put(&mut self.outbox, delta, |row| OutboxId {
+                    execution: row.execution,
+                    dispatch_no: row.dispatch_no,
+                }),
+                Change::Execution(delta) => self.absorb_execution(delta),
+                Change::DeadLetter(delta) => {
+                    if let Some(row) = &delta.before {
+                        self.dead_letters.remove(&row.execution);
+                    }
+                    if let Some(row) = &delta.after {
+                        self.dead_letters.insert(row.execution);
+                    }
+                }
+                Change::SkippedRange(delta) => {
+                    if let Some(row) = &delta.before {
+                        self.ranges.entry(row.job).or_default().remove(&row.from);
+                    }
+                    if let Some(row) = &delta.after {
+                        self.ranges.entry(row.job).or_default().insert(row.from, row.through);
+                    }
+                }
+                Change::Tenant(_)
+                | Change::Node(_)
+                | Change::JobVersion(_)
+                | Change::Attempt(_)
+                | Change::Refusal(_)
+                | Change::Request(_)
+                | Change::Malformed(_) => {}
+            }
+        }
+    }
+
+    fn absorb_execution(&mut self, delta: &Delta<ExecutionRow>) {
+        if let (None, Some(row)) = (&delta.before, &delta.after) {
+            self.occurrences.insert((row.job, row.occurrence.clone()), row.id);
+        }
+        put(&mut self.executions, delta, |row| row.id);
+        if let Some(row) = &delta.after {
+            if row.state.is_terminal() {
+                self.live.remove(&row.id);
+            } else {
+                self.live.insert(row.id);
+            }
+        }
+    }
+
+    /// Whether a fire of a job lies inside a range row.
+    pub(super) fn is_skipped(&self, job: JobId, fire: Timestamp) -> bool {
+        let Some(ranges) = self.ranges.get(&job) else { return false };
+        ranges.range(..=fire).next_back().is_some_and(|(_, through)| *through >= fire)
+    }
+
+    /// Whether a fire of a job is an execution.
+    pub(super) fn is_executed(&self, job: JobId, fire: Timestamp) -> bool {
+        self.occurrences.contains_key(&(job, Occurrence::Scheduled { fire }))
+    }
+
+    /// The first difference between a change's `before` and what is here.
+    pub(super) fn contradiction(&self, change: &Change) -> Option<String> {
+        match change {
+            Change::Lease(delta) => differs(&self.leases, delta, |row| row.resource),
+            Change::Job(delta) => differs(&self.jobs, delta, |row| row.id),
+            Change::Execution(delta) => differs(&self.executions, delta, |row| row.id),
+            Change::Outbox(delta) => {
+                let id = |row: &OutboxRow| OutboxId { execution: row.execution, dispatch_no: row.dispatch_no };
+                differs(&self.outbox, delta, id)
+            }
+            Change::Tenant(_)
+            | Change::Node(_)
+            | Change::JobVersion(_)
+            | Change::Attempt(_)
+            | Change::DeadLetter(_)
+            | Change::SkippedRange(_)
+            | Change::Refusal(_)
+            | Change::Request(_)
+            | Change::Malformed(_) => None,
+        }
+    }
+
+    /// The live executions in a state.
+    pub(super) fn live_in(&self, state: ExecutionState) -> impl Iterator<Item = &ExecutionRow> {
+        self.live.iter().filter_map(|id| self.executions.get(id)).filter(move |row| row.state == state)
+    }
+}
+
+fn put<Key: Ord, Row: Clone>(rows: &mut BTreeMap<Key, Row>, delta: &Delta<Row>, key: impl Fn(&Row) -> Key) {
+    match (&delta.before, &delta.after) {
+        (_, Some(after)) => {
+            rows.insert(key(after), after.clone());
+        }
+        (Some(before), None) => {
+            rows.remove(&key(before));
+        }
+        (None, None) => {}
+    }
+}
+
+/// A lease is there from the start, so the first change of one has a `before` that nobody has seen.
+fn differs<Key: Ord, Row: PartialEq + core::fmt::Debug>(
+    rows: &BTreeMap<Key, Row>,
+    delta: &Delta<Row>,
+    key: impl Fn(&Row) -> Key,
+) -> Option<String> {
+    let id = delta.before.as_ref().or(delta.after.as_ref()).map(key)?;
+    let known = rows.get(&id);
+    match (known, &delta.before) {
+        (None, _) => None,
+        (Some(known), Some(before)) if known == before => None,
+        (Some(known), before) => Some(format!("a row was {known:?}, but a command found {before:?}")),
+    }
+}

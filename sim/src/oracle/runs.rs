@@ -1,0 +1,152 @@
+//! Runs: what handlers do, and what the systems that they call see.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fencepost_core::fencing::FencingToken;
+use fencepost_core::id::{ExecutionId, NodeId};
+use fencepost_core::lease::RunId;
+use fencepost_core::time::Timestamp;
+
+use super::executions::Executions;
+use super::invariant::Invariant;
+use super::leases::has_lapsed;
+use super::{EffectAnswer, HandlerObservation};
+use crate::plan::{Enforcement, OutsideIndex};
+use crate::sim_time::SimTime;
+use crate::violation::Violation;
+
+/// What is remembered of handlers and of the systems that they call.
+#[derive(Debug, Default)]
+pub(super) struct Runs {
+    /// Handlers under way, by execution.
+    active: BTreeMap<ExecutionId, Vec<Active>>,
+    /// The execution that each key stands for.
+    keys: BTreeMap<ExecutionId, Arc<str>>,
+    /// How often each system that enforces keys performed the effect of each execution.
+    performed: BTreeMap<(OutsideIndex, ExecutionId), u32>,
+    /// The highest token that each system that enforces tokens has accepted, by execution.
+    accepted: BTreeMap<(OutsideIndex, ExecutionId), FencingToken>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Active {
+    node: NodeId,
+    run: RunId,
+    given_up: bool,
+}
+
+impl Runs {
+    /// Checks something that a handler, or what it calls, did.
+    pub(super) fn check(
+        &mut self,
+        at: SimTime,
+        store_now: Timestamp,
+        latest: Timestamp,
+        executions: &Executions,
+        seen: &HandlerObservation,
+    ) -> Result<(), Violation> {
+        match seen {
+            HandlerObservation::Started { node, run, key, .. } => {
+                self.check_start(at, store_now, latest, executions, Active { node: *node, run: *run, given_up: false })?;
+                self.check_key(at, *run, key)
+            }
+            HandlerObservation::GivenUp { node, run, .. } => {
+                let active = self.active.entry(run.execution).or_default();
+                for other in active.iter_mut().filter(|other| other.node == *node && other.run == *run) {
+                    other.given_up = true;
+                }
+                Ok(())
+            }
+            HandlerObservation::Ended { node, run, .. } => {
+                if let Some(active) = self.active.get_mut(&run.execution) {
+                    active.retain(|other| other.node != *node || other.run != *run);
+                    if active.is_empty() {
+                        self.active.remove(&run.execution);
+                    }
+                }
+                Ok(())
+            }
+            HandlerObservation::Effect { outside, enforces, run, key, answer } => {
+                self.check_key(at, *run, key)?;
+                self.check_effect(at, *outside, *enforces, *run, *answer)
+            }
+        }
+    }
+
+    fn check_start(
+        &mut self,
+        at: SimTime,
+        store_now: Timestamp,
+        latest: Timestamp,
+        executions: &Executions,
+        started: Active,
+    ) -> Result<(), Violation> {
+        let overlap = |detail: String| Err(Invariant::OverlapOnlyAfterExpiry.broken(at, detail));
+        let run = started.run;
+        let granted = executions.leases.get(&run);
+        if granted.is_none_or(|granted| granted.node != started.node) {
+            return overlap(format!("{} started {run:?}, whose lease was never granted to it", started.node));
+        }
+        let active = self.active.entry(run.execution).or_default();
+        for other in active.iter() {
+            if other.run.token == run.token {
+                return overlap(format!("{} and {} both run {run:?}, under one token", other.node, started.node));
+            }
+            // Against the latest the store's clock has shown as well: a step back does not revive a lease.
+            let lapsed = executions.leases.get(&other.run).is_none_or(|lease| {
+                has_lapsed(lease.expires_at, store_now) || has_lapsed(lease.expires_at, latest)
+            });
+            if !other.given_up && !lapsed {
+                return overlap(format!("{run:?} started at {store_now} while {other:?} holds its lease"));
+            }
+        }
+        active.push(started);
+        Ok(())
+    }
+
+    /// The key of an execution never changes, whatever attempt it is.
+    fn check_key(&mut self, at: SimTime, run: RunId, key: &Arc<str>) -> Result<(), Violation> {
+        let known = self.keys.entry(run.execution).or_insert_with(|| Arc::clone(key));
+        if known == key {
+            return Ok(());
+        }
+        let detail = format!("{} had the key {known}, and now {key}", run.execution);
+        Err(Invariant::EffectOncePerKey.broken(at, detail))
+    }
+
+    fn check_effect(
+        &mut self,
+        at: SimTime,
+        outside: OutsideIndex,
+        enforces: Enforcement,
+        run: RunId,
+        answer: EffectAnswer,
+    ) -> Result<(), Violation> {
+        if answer != EffectAnswer::Performed {
+            return Ok(());
+        }
+        let place = (outside, run.execution);
+        match enforces {
+            Enforcement::Key => {
+                let times = self.performed.entry(place).or_default();
+                *times += 1;
+                if *times > 1 {
+                    let detail = format!("the effect of {} was performed {times} times", run.execution);
+                    return Err(Invariant::EffectOncePerKey.broken(at, detail));
+                }
+                Ok(())
+            }
+            Enforcement::Token => {
+                let highest = self.accepted.entry(place).or_default();
+                if run.token < *highest {
+                    let detail = format!("{} was accepted under {} after {highest}", run.execution, run.token);
+                    return Err(Invariant::EffectOncePerKey.broken(at, detail));
+                }
+                *highest = run.token;
+                Ok(())
+            }
+            Enforcement::Nothing => Ok(()),
+        }
+    }
+}
