@@ -6,4 +6,5 @@
 pub mod driver;
 pub mod handler;
 pub mod ports;
+pub mod postgres;
 pub mod rabbitmq;

@@ -1,0 +1,211 @@
+//! Repairs of the sweep: under the leadership guard, each conditional on what was observed.
+//!
+//! The executions are locked before their outbox rows are read, so what is decided here holds until it is
+//! written: an outbox row is made under its execution's lock, and one that goes meanwhile is simply gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fencepost_core::execution::{AttemptEnd, CancelState, ExecutionState, LeaseSign};
+use fencepost_core::id::{ExecutionId, NodeId};
+use fencepost_core::lease::{HeldLease, LeaseResource, RunId, may_be_taken};
+use fencepost_core::store::command::{OutboxId, Repair, RepairItem, TakeOverEnd};
+use fencepost_core::store::reply::{RepairItemReply, RepairReply, Reply, StoreReply};
+use fencepost_core::store::row::{RefusedAction, RefusedResource};
+use fencepost_core::time::Timestamp;
+use sqlx::{Connection, PgConnection};
+
+use super::context::Context;
+use super::endings::{Attempts, DeadLetters};
+use super::fault::Fault;
+use super::guard::Guards;
+use super::locked::{LockedExecution, LockedExecutions};
+use super::outbox;
+use super::refusals::Refusals;
+
+/// One refusal is recorded for the whole command, however many items it has.
+pub(super) async fn repair(
+    cx: &Context<'_>,
+    conn: &mut PgConnection,
+    ask: &Repair,
+) -> Result<StoreReply, Fault> {
+    let mut tx = conn.begin().await?;
+    let guards = Guards::share(cx, &mut tx, [LeaseResource::Leadership]).await?;
+    let held = HeldLease { resource: LeaseResource::Leadership, token: ask.leadership };
+    if let Err(current) = guards.check(ask.node, held) {
+        let mut refusals = Refusals::new(ask.node, RefusedAction::Repair);
+        refusals.note(RefusedResource::Lease(LeaseResource::Leadership), ask.leadership, current);
+        refusals.record(&mut tx, guards.now).await?;
+        tx.commit().await?;
+        return Ok(cx.reply(guards.now, Reply::Repaired(RepairReply::StaleLeadership { current })));
+    }
+    let executions: BTreeSet<ExecutionId> = ask.items.iter().filter_map(execution_of).collect();
+    let locked = LockedExecutions::lock(&mut tx, executions.iter().copied()).await?;
+    let mut repairs = Repairs {
+        now: Timestamp::EPOCH,
+        executions: locked,
+        outbox: outbox::rows_of(&mut tx, executions).await?,
+        nodes: present_nodes(&mut tx, &ask.items).await?,
+        attempts: Attempts::default(),
+        dead_letters: DeadLetters::default(),
+        dispatched: BTreeSet::new(),
+        dropped: BTreeSet::new(),
+        retired: BTreeSet::new(),
+    };
+    let now = cx.clock(&mut tx).await?;
+    repairs.now = Timestamp::from_micros(now);
+    let replies = ask.items.iter().map(|item| repairs.item(item)).collect();
+    repairs.write(&mut tx, ask.node, now).await?;
+    tx.commit().await?;
+    Ok(cx.reply(now, Reply::Repaired(RepairReply::Applied(replies))))
+}
+
+fn execution_of(item: &RepairItem) -> Option<ExecutionId> {
+    match item {
+        RepairItem::TakeOver { run, .. } => Some(run.execution),
+        RepairItem::Redispatch { dispatch } => Some(dispatch.execution),
+        RepairItem::DropOutbox { row } => Some(row.execution),
+        RepairItem::RetireNode { .. } => None,
+    }
+}
+
+/// The nodes that are to be retired and are not offline, locked by id, with their latest report.
+async fn present_nodes(
+    conn: &mut PgConnection,
+    items: &[RepairItem],
+) -> Result<BTreeMap<NodeId, Timestamp>, Fault> {
+    let mut ids = Vec::new();
+    for item in items {
+        match item {
+            RepairItem::RetireNode { node, .. } => ids.push(node.as_uuid()),
+            RepairItem::TakeOver { .. } | RepairItem::Redispatch { .. } | RepairItem::DropOutbox { .. } => {}
+        }
+    }
+    if ids.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let rows = sqlx::query!(
+        "SELECT n.id, n.seen_at FROM node n WHERE n.id = ANY($1) AND n.state <> 'offline'
+         ORDER BY n.id FOR NO KEY UPDATE",
+        &ids,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| (NodeId::from_uuid(row.id), Timestamp::from_micros(row.seen_at))).collect())
+}
+
+/// The rows under lock, and what the repairs make of them.
+struct Repairs {
+    now: Timestamp,
+    executions: LockedExecutions,
+    outbox: BTreeSet<OutboxId>,
+    nodes: BTreeMap<NodeId, Timestamp>,
+    attempts: Attempts,
+    dead_letters: DeadLetters,
+    dispatched: BTreeSet<ExecutionId>,
+    dropped: BTreeSet<OutboxId>,
+    retired: BTreeSet<NodeId>,
+}
+
+impl Repairs {
+    fn item(&mut self, item: &RepairItem) -> RepairItemReply {
+        let done = match item {
+            RepairItem::TakeOver { run, cancel, sign, end } => self.take_over(*run, *cancel, *sign, *end),
+            RepairItem::Redispatch { dispatch } => self.redispatch(*dispatch),
+            RepairItem::DropOutbox { row } => self.drop_outbox(*row),
+            RepairItem::RetireNode { node, seen_at } => self.retire_node(*node, *seen_at),
+        };
+        done.map_or(RepairItemReply::Moved, |()| RepairItemReply::Done)
+    }
+
+    fn take_over(
+        &mut self,
+        run: RunId,
+        cancel: CancelState,
+        sign: LeaseSign,
+        end: TakeOverEnd,
+    ) -> Option<()> {
+        let now = self.now;
+        let is_observed = |row: &&mut LockedExecution| {
+            row.state == ExecutionState::Running
+                && row.token == run.token
+                && row.cancel == cancel
+                && row.sign == sign
+                && may_be_taken(row.expires_at, now)
+        };
+        let row = self.executions.get_mut(run.execution).filter(is_observed)?;
+        self.attempts.add(row, AttemptEnd::Lost, None);
+        match sign {
+            LeaseSign::Started => row.rescues = row.rescues.saturating_add(1),
+            LeaseSign::None => row.lost_starts = row.lost_starts.saturating_add(1),
+        }
+        match end {
+            TakeOverEnd::Retry(delay) => row.set_back(now.plus(delay)),
+            TakeOverEnd::Cancelled => row.settle(ExecutionState::Cancelled, now),
+            TakeOverEnd::DeadLettered(reason) => {
+                row.settle(ExecutionState::DeadLettered, now);
+                self.dead_letters.add(row, reason);
+            }
+            TakeOverEnd::Failed => row.settle(ExecutionState::Failed, now),
+        }
+        Some(())
+    }
+
+    fn redispatch(&mut self, dispatch: OutboxId) -> Option<()> {
+        let has_row = self.outbox.iter().any(|row| row.execution == dispatch.execution);
+        let is_observed =
+            |row: &&mut LockedExecution| row.awaits(dispatch) && row.waiting.is_none() && !has_row;
+        let row = self.executions.get_mut(dispatch.execution).filter(is_observed)?;
+        row.dispatch(self.now);
+        row.redispatches = row.redispatches.saturating_add(1);
+        self.outbox.insert(OutboxId { execution: row.id, dispatch_no: row.dispatch_no });
+        self.dispatched.insert(row.id);
+        Some(())
+    }
+
+    fn drop_outbox(&mut self, id: OutboxId) -> Option<()> {
+        self.executions.get(id.execution).filter(|row| row.state.is_terminal())?;
+        if !self.outbox.remove(&id) {
+            return None;
+        }
+        self.dropped.insert(id);
+        Some(())
+    }
+
+    fn retire_node(&mut self, node: NodeId, seen_at: Timestamp) -> Option<()> {
+        if self.nodes.get(&node) != Some(&seen_at) {
+            return None;
+        }
+        self.nodes.remove(&node);
+        self.retired.insert(node);
+        Some(())
+    }
+
+    async fn write(self, conn: &mut PgConnection, node: NodeId, now: i64) -> Result<(), Fault> {
+        let dispatched: Vec<LockedExecution> =
+            self.dispatched.iter().filter_map(|id| self.executions.get(*id).cloned()).collect();
+        self.executions.write(conn).await?;
+        self.attempts.record(conn, now).await?;
+        self.dead_letters.record(conn, now).await?;
+        outbox::insert(conn, node, &dispatched.iter().collect::<Vec<_>>(), now).await?;
+        if !self.dropped.is_empty() {
+            let (executions, numbers) = outbox::columns(&self.dropped);
+            sqlx::query!(
+                "DELETE FROM outbox_event o USING unnest($1::uuid[], $2::int4[]) AS i (execution, dispatch_no)
+                 WHERE o.execution = i.execution AND o.dispatch_no = i.dispatch_no",
+                &executions,
+                &numbers,
+            )
+            .execute(&mut *conn)
+            .await?;
+        }
+        if !self.retired.is_empty() {
+            sqlx::query!(
+                "UPDATE node SET state = 'offline' WHERE id = ANY($1)",
+                &self.retired.iter().map(|id| id.as_uuid()).collect::<Vec<_>>(),
+            )
+            .execute(&mut *conn)
+            .await?;
+        }
+        Ok(())
+    }
+}
