@@ -3,5 +3,7 @@
 //! Relies on `DATABASE_URL` and `AMQP_URL`, as `./test` sets them. What must stay true: a test uses databases
 //! and queues of its own and leaves those of others alone.
 
+#[path = "servers/broker.rs"]
+mod broker;
 #[path = "servers/throwaway_servers.rs"]
 mod throwaway_servers;

@@ -36,8 +36,7 @@ impl Throwaway {
             Kind::Rabbitmq => "throwaway-rabbitmq",
         };
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts").join(name);
-        let scratch =
-            std::env::var_os("THROWAWAY_SCRATCH").map_or_else(std::env::temp_dir, PathBuf::from);
+        let scratch = std::env::var_os("THROWAWAY_SCRATCH").map_or_else(std::env::temp_dir, PathBuf::from);
         let directory = scratch.join(format!(
             "{name}-{}-{}",
             std::process::id(),
