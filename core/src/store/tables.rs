@@ -28,7 +28,7 @@ pub use plain::RefusalKey;
 pub use table::{Record, Table};
 
 /// Every table of the store.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tables {
     pub(in crate::store) tenants: Table<TenantRow>,
     pub(in crate::store) leases: Table<LeaseRow>,

@@ -32,7 +32,7 @@ pub(in crate::store) fn redispatch_delay(redispatch_after: Span, redispatches: u
 type Place = (u32, Timestamp, ExecutionId);
 
 /// Executions without an outbox row and outbox rows without a purpose.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct DeliveryIndex {
     undelivered: BTreeSet<Place>,
     settled: BTreeSet<OutboxId>,

@@ -34,7 +34,7 @@ impl Least for OutboxId {
 pub(super) type Entry<Key> = (PartitionId, Timestamp, Key);
 
 /// Ordered sets of (instant, key), one per partition.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) struct DueIndex<Key> {
     sets: Vec<BTreeSet<(Timestamp, Key)>>,
 }

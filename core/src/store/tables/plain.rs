@@ -17,7 +17,7 @@ use crate::store::tables::table::Record;
 use crate::time::Timestamp;
 
 /// Tenants by name: a name is one tenant's.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantIndex {
     pub(super) names: BTreeMap<Arc<str>, TenantId>,
 }
@@ -45,7 +45,7 @@ impl Record for TenantRow {
 }
 
 /// Nodes that are not offline: what a sweep looks at, and the active schedulers among them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeIndex {
     pub(super) present: BTreeSet<NodeId>,
     pub(super) schedulers: BTreeSet<NodeId>,

@@ -14,7 +14,7 @@ pub trait Record: Clone + Eq + fmt::Debug {
     /// The primary key.
     type Key: Ord + Clone + fmt::Debug;
     /// The ordered indexes beside the primary key.
-    type Index: Clone + Default + fmt::Debug;
+    type Index: Clone + Default + Eq + fmt::Debug;
 
     /// Its primary key.
     fn key(&self) -> Self::Key;
@@ -26,8 +26,8 @@ pub trait Record: Clone + Eq + fmt::Debug {
     fn change(delta: Delta<Self>) -> Change;
 }
 
-/// Rows by key.
-#[derive(Clone, Debug)]
+/// Rows by key. Equal where rows and indexes are.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table<Row: Record> {
     rows: BTreeMap<Row::Key, Row>,
     index: Row::Index,

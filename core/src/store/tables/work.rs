@@ -13,7 +13,7 @@ use crate::store::tables::table::Record;
 use crate::time::Timestamp;
 
 /// Active jobs with a next fire, by `next_try_at`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobIndex {
     pub(in crate::store) due: DueIndex<JobId>,
 }
@@ -43,7 +43,7 @@ impl Record for JobRow {
 }
 
 /// Executions that wait for an instant, those that run, and the live ones of each job.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecutionIndex {
     /// In `RetryWait`, or `Pending` with a waiting reason, by `next_try_at`.
     pub(in crate::store) promotable: DueIndex<ExecutionId>,
@@ -109,7 +109,7 @@ impl Record for ExecutionRow {
 }
 
 /// Outbox rows by `next_try_at`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutboxIndex {
     pub(in crate::store) due: DueIndex<OutboxId>,
 }
