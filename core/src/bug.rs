@@ -53,7 +53,7 @@ bugs! {
     FinishSentOnce = "finish-sent-once",
     /// The worker waits for ever for an acquire whose outcome is unknown. `due-work-ends`.
     UnknownAcquireAwaited = "unknown-acquire-awaited",
-    /// A draining worker waits for its handlers without a limit. `drain-ends`.
+    /// A draining worker waits without a limit for its handlers, those that it gave up included. `drain-ends`.
     DrainWaitsForHandlers = "drain-waits-for-handlers",
     // Of the scheduler's role.
     /// The scheduler publishes an execution when it sends the command that makes it, not once that has

@@ -161,8 +161,9 @@ impl Worker {
 
     /// Does what is due at `now`, and sends what can be sent.
     fn proceed(&mut self, now: Monotonic) {
-        self.time_out(now);
+        // Trust first: a process that was suspended past both must not charge the job an attempt for it.
         self.end_trust(now);
+        self.time_out(now);
         self.free_lingering(now);
         self.advance_drain(now);
         match self.phase {

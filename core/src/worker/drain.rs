@@ -138,6 +138,9 @@ impl Worker {
     /// Whether the time has come to sign off: nothing is held and nothing about work is under way.
     pub(super) fn may_sign_off(&self) -> bool {
         let Phase::Draining(drain) = self.phase else { return false };
+        if self.config.bugs.has(Bug::DrainWaitsForHandlers) && !self.runs.is_silent() {
+            return false;
+        }
         drain.step != Step::SigningOff
             && self.runs.is_empty()
             && self.leases.acquiring.under_way().is_none()

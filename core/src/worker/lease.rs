@@ -314,11 +314,15 @@ impl Worker {
     /// The run is no longer this worker's: its handler is told to stop, and whatever it says is moot.
     fn lose(&mut self, now: Monotonic, id: RunId) {
         let Some(run) = self.forget(id) else { return };
-        if run.is_under_way() {
-            let reason = StopReason::LeaseLost;
-            self.effects.push_back(WorkerEffect::StopHandler { run: id, reason });
-            self.runs.linger(id, now.plus(self.config.lease_ttl));
+        match run.stage {
+            Stage::Running | Stage::Cancelling | Stage::Draining => {
+                let reason = StopReason::LeaseLost;
+                self.effects.push_back(WorkerEffect::StopHandler { run: id, reason });
+            }
+            Stage::Lapsed => {}
+            Stage::Ended => return,
         }
+        self.runs.linger(id, now.plus(self.config.lease_ttl));
     }
 
     /// Reports a write that was refused.

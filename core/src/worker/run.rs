@@ -1,8 +1,8 @@
 //! Runs: from the start of a handler to the decision how its run ended.
 //!
-//! A run is one execution under one execution lease. Its stages are those of [`Stage`]; each handler is
-//! told to stop at most once for a reason of its own, and once more when its attempt takes too long. The
-//! attempt timeout is measured on this worker's own clock from the start of the handler.
+//! A run is one execution under one execution lease. Its stages are those of [`Stage`]; a handler is told
+//! to stop at most once for each reason, and the first one decides what its stop means. The attempt timeout
+//! is measured on this worker's own clock from the start of the handler.
 //!
 //! **Handlers that do not stop.** At the attempt timeout a handler is given up: its run is decided at once,
 //! whatever it does later. Until it reports its end it *lingers*: it keeps its slot, so that a slow stop
@@ -144,6 +144,11 @@ impl Runs {
         self.runs.iter().filter(|(_, run)| run.is_under_way()).map(|(id, _)| *id)
     }
 
+    /// Whether every handler that was given up has ended, or is forgotten.
+    pub(super) fn is_silent(&self) -> bool {
+        self.lingering.is_empty()
+    }
+
     /// How many slots are taken.
     pub(super) fn holding_slots(&self) -> usize {
         self.runs.len() + self.lingering.len()
@@ -242,7 +247,7 @@ impl Worker {
 
     /// Decides how a run ends, unless that is decided already.
     fn decide(&mut self, now: Monotonic, id: RunId, result: &HandlerResult) {
-        let Some(run) = self.runs.get(id) else { return };
+        let Some(run) = self.runs.runs.get_mut(&id) else { return };
         if !run.is_under_way() {
             return;
         }
@@ -250,11 +255,9 @@ impl Worker {
             self.forget(id);
             return;
         };
+        run.stage = Stage::Ended;
         self.leases.let_lapse(run.basis, id);
         self.runs.timeouts.remove(&(run.times_out_at, id));
-        if let Some(run) = self.runs.get_mut(id) {
-            run.stage = Stage::Ended;
-        }
         self.finishes.push(Decided { run: id, outcome, at: now });
     }
 
@@ -283,6 +286,9 @@ impl Worker {
 
     /// Lingering handlers lose their slots in the end.
     pub(super) fn free_lingering(&mut self, now: Monotonic) {
+        if self.is_draining() && self.config.bugs.has(Bug::DrainWaitsForHandlers) {
+            return;
+        }
         while let Some((until, id)) = self.runs.lingering_until.first().copied()
             && until <= now
         {
@@ -308,8 +314,10 @@ impl Worker {
     /// decides it.
     pub(super) fn forget(&mut self, id: RunId) -> Option<Run> {
         let run = self.runs.runs.remove(&id)?;
-        self.runs.timeouts.remove(&(run.times_out_at, id));
-        self.leases.let_lapse(run.basis, id);
+        if run.is_under_way() || self.config.bugs.has(Bug::FinishSentOnce) {
+            self.runs.timeouts.remove(&(run.times_out_at, id));
+            self.leases.let_lapse(run.basis, id);
+        }
         self.settle(&run);
         Some(run)
     }

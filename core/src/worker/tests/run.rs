@@ -160,3 +160,12 @@ fn a_hung_handler_whose_trust_ended_is_forgotten_in_silence_at_its_timeout() {
     assert!(effects.commands().iter().all(|command| matches!(command, Command::RenewExecutions(_))));
     assert_eq!(hand.worker.running(), 0);
 }
+
+#[test]
+fn a_long_suspension_of_the_process_costs_no_attempt() {
+    let mut hand = Hand::new();
+    let (_, run) = hand.run(message(1));
+    let effects = hand.wait(Span::from_secs(3_600));
+    assert_eq!(effects.stopped(), [(run, StopReason::LeaseLost), (run, StopReason::Timeout)]);
+    assert!(effects.commands().iter().all(|command| matches!(command, Command::Heartbeat(_))));
+}
