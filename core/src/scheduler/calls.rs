@@ -13,6 +13,7 @@ use crate::execution::WaitReason;
 use crate::fact::Fact;
 use crate::id::EffectId;
 use crate::lease::{HeldLease, LeaseResource};
+use crate::limits::BATCH_MAX;
 use crate::partition::PartitionId;
 use crate::scheduler::outbox::Confirmed;
 use crate::scheduler::partition_set::PartitionSet;
@@ -236,6 +237,16 @@ impl View<'_> {
     pub(super) fn has(self, bug: Bug) -> bool {
         self.config.bugs.has(bug)
     }
+
+    /// Items in one command at most.
+    pub(super) fn batch(self) -> usize {
+        (self.config.batch as usize).clamp(1, BATCH_MAX)
+    }
+}
+
+/// How many things a batch holds.
+pub(super) fn count(things: usize) -> u32 {
+    u32::try_from(things).expect("batches are bounded far below four thousand million")
 }
 
 /// One turn of the role: what every concern works with while one event is handled.

@@ -9,7 +9,7 @@
 //! Nothing here has to be right about what the store holds by now: version, watermark and token are compared
 //! when the write commits, and whatever was refused or lost is found again by the next pass.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::bug::Bug;
 use crate::fact::Fact;
@@ -19,7 +19,7 @@ use crate::lease::{HeldLease, LeaseResource};
 use crate::limits::BATCH_MAX;
 use crate::mark::{self, Mark};
 use crate::partition::PartitionId;
-use crate::scheduler::calls::{Call, Concern, ScanPurpose, Turn, View};
+use crate::scheduler::calls::{Call, Concern, ScanPurpose, Turn, View, count};
 use crate::scheduler::outbox::Outbox;
 use crate::scheduler::pace::Pace;
 use crate::scheduler::partition_set::PartitionSet;
@@ -43,7 +43,7 @@ pub(super) struct Materialiser {
     /// The earliest time at which something is due that the pass under way may not see.
     unseen_due: Monotonic,
     staged: VecDeque<PlannedJob>,
-    put_off: Vec<PutOffJob>,
+    put_off: BTreeMap<JobId, PutOffJob>,
     /// What the store's clock read in the latest scan.
     scanned_at: Timestamp,
 }
@@ -60,7 +60,7 @@ impl Materialiser {
             pages: 0,
             unseen_due: Monotonic::MAX,
             staged: VecDeque::new(),
-            put_off: Vec::new(),
+            put_off: BTreeMap::new(),
             scanned_at: Timestamp::EPOCH,
         }
     }
@@ -84,7 +84,12 @@ impl Materialiser {
 
     fn scans_at(&self, view: View<'_>, partitions: &Partitions) -> Monotonic {
         let nothing_to_scan = partitions.trusted().is_empty() && !partitions.wants_probe();
-        let waits = nothing_to_scan || !self.staged.is_empty() || view.calls.is_busy(Concern::ScanDue);
+        // A page of the pass under way lies behind what is being written; a new pass would see that again.
+        let sees_what_is_written = self.cursor.is_none() && view.calls.is_busy(Concern::Materialise);
+        let waits = nothing_to_scan
+            || sees_what_is_written
+            || !self.staged.is_empty()
+            || view.calls.is_busy(Concern::ScanDue);
         if waits { Monotonic::MAX } else { self.scan.at() }
     }
 
@@ -115,7 +120,7 @@ impl Materialiser {
         let (set, purpose, limit) = if partitions.wants_probe() {
             (PartitionSet::ALL, ScanPurpose::Probe, 1)
         } else {
-            (partitions.trusted(), ScanPurpose::Plan, turn.config.batch)
+            (partitions.trusted(), ScanPurpose::Plan, count(turn.view().batch()))
         };
         if self.cursor.is_none() {
             self.pages = 0;
@@ -144,7 +149,7 @@ impl Materialiser {
         }
         self.scanned_at = store_now;
         self.pages += 1;
-        let is_full = jobs.len() >= turn.config.batch as usize;
+        let is_full = jobs.len() >= turn.view().batch();
         let last = jobs.last().map(place);
         for job in &jobs {
             match plan(turn, job, store_now) {
@@ -152,7 +157,10 @@ impl Materialiser {
                 Plan::PutOff(item) => {
                     let why = item.unreadable.clone();
                     turn.report(Fact::JobUnreadable { job: job.job, tenant: job.tenant, why });
-                    self.put_off.push(item);
+                    // By job: one that is seen again before it could be put off is put off once.
+                    if self.put_off.len() < BATCH_MAX {
+                        self.put_off.insert(job.job, item);
+                    }
                 }
             }
         }
@@ -185,7 +193,7 @@ impl Materialiser {
         let mut executions = 0;
         while let Some(next) = self.staged.front() {
             let weight = next.item.executions.len().max(1);
-            let is_full = jobs.len() >= turn.config.batch as usize || executions + weight > BATCH_MAX;
+            let is_full = jobs.len() >= turn.view().batch() || executions + weight > BATCH_MAX;
             if is_full && !jobs.is_empty() {
                 break;
             }
@@ -276,8 +284,14 @@ impl Materialiser {
     }
 
     fn send_put_off(&mut self, turn: &mut Turn<'_>, partitions: &Partitions) {
-        let mut items = core::mem::take(&mut self.put_off);
-        items.retain(|item| partitions.trusted().contains(item.partition));
+        let mut items = Vec::new();
+        while items.len() < turn.view().batch()
+            && let Some((_, item)) = self.put_off.pop_first()
+        {
+            if partitions.trusted().contains(item.partition) {
+                items.push(item);
+            }
+        }
         if items.is_empty() {
             return;
         }
@@ -335,9 +349,4 @@ fn dispatches_of(job: &PlannedJob) -> impl Iterator<Item = Dispatch> {
 fn presented(leases: &[HeldLease], partition: PartitionId) -> Option<HeldLease> {
     let token = lease_of(leases, partition)?;
     Some(HeldLease { resource: LeaseResource::Partition(partition), token })
-}
-
-/// A count of things that a batch bounds.
-pub(super) fn count(things: usize) -> u32 {
-    u32::try_from(things).expect("a batch holds far fewer than four thousand million things")
 }

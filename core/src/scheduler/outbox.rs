@@ -20,8 +20,7 @@ use crate::fact::Fact;
 use crate::id::EffectId;
 use crate::limits::{PUBLICATIONS_UNDER_WAY_MAX, PUBLICATIONS_WAITING_MAX, PUBLISH_TIMEOUT};
 use crate::message::ExecutionMessage;
-use crate::scheduler::calls::{Call, Concern, Turn, View};
-use crate::scheduler::materialise::count;
+use crate::scheduler::calls::{Call, Concern, Turn, View, count};
 use crate::scheduler::pace::Pace;
 use crate::scheduler::partitions::Partitions;
 use crate::store::command::{Command, OutboxId, RemoveOutbox, ReturnOutbox, ScanOutbox};
@@ -144,7 +143,7 @@ impl Outbox {
             partitions: partitions.trusted().iter().collect(),
             own_grace,
             delay: turn.config.outbox_delay,
-            limit: turn.config.batch,
+            limit: count(turn.view().batch()),
         };
         turn.call(Call::ScanOutbox, Command::ScanOutbox(command));
     }
@@ -170,7 +169,7 @@ impl Outbox {
         dispatches: Vec<Dispatch>,
         next_due: Option<Timestamp>,
     ) {
-        let is_full = dispatches.len() >= turn.config.batch as usize;
+        let is_full = dispatches.len() >= turn.view().batch();
         let next = if is_full {
             turn.now
         } else {
@@ -197,14 +196,14 @@ impl Outbox {
             self.send(turn, publication);
         }
         if self.removes_at(turn.view()) <= turn.now {
-            let batch = self.confirmed.len().min(turn.config.batch as usize);
+            let batch = self.confirmed.len().min(turn.view().batch());
             let rows: Vec<_> = self.confirmed.drain(..batch).collect();
             let ids = rows.iter().map(|confirmed| confirmed.row).collect();
             let command = RemoveOutbox { rows: ids, grace: turn.config.outbox_grace };
             turn.call(Call::RemoveOutbox { rows }, Command::RemoveOutbox(command));
         }
         if self.gives_back_at(turn.view()) <= turn.now {
-            let batch = self.returned.len().min(turn.config.batch as usize);
+            let batch = self.returned.len().min(turn.view().batch());
             let rows: Vec<_> = self.returned.drain(..batch).collect();
             let command = ReturnOutbox { rows: rows.clone(), delay: turn.config.return_delay };
             turn.call(Call::ReturnOutbox { rows }, Command::ReturnOutbox(command));

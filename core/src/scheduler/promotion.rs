@@ -4,8 +4,7 @@
 
 use crate::bug::Bug;
 use crate::fact::Fact;
-use crate::scheduler::calls::{Call, Concern, Turn, View};
-use crate::scheduler::materialise::count;
+use crate::scheduler::calls::{Call, Concern, Turn, View, count};
 use crate::scheduler::outbox::Outbox;
 use crate::scheduler::pace::Pace;
 use crate::scheduler::partitions::Partitions;
@@ -42,7 +41,8 @@ impl Promotion {
         // Until it is answered; a look asked for meanwhile moves it forward and is not lost.
         self.pace.until_answered(Monotonic::MAX);
         let leases = partitions.trusted_leases();
-        let command = PromoteDue { node: turn.config.node, leases: leases.clone(), limit: turn.config.batch };
+        let command =
+            PromoteDue { node: turn.config.node, leases: leases.clone(), limit: count(turn.view().batch()) };
         turn.call(Call::PromoteDue { leases }, Command::PromoteDue(command));
     }
 
@@ -54,7 +54,7 @@ impl Promotion {
         dispatches: Vec<Dispatch>,
         next_due: Option<Timestamp>,
     ) {
-        let is_full = dispatches.len() >= turn.config.batch as usize;
+        let is_full = dispatches.len() >= turn.view().batch();
         let next = if is_full {
             turn.now
         } else {

@@ -9,7 +9,7 @@ use crate::execution::{CancelState, DeadLetterReason, LeaseSign};
 use crate::fact::Fact;
 use crate::job::DeadLetters;
 use crate::retry::{RESCUE_DELAY_BASE, RetryPolicy, Verdict, after_loss};
-use crate::scheduler::calls::{Call, Concern, Turn, View};
+use crate::scheduler::calls::{Call, Concern, Turn, View, count};
 use crate::scheduler::leadership::Leadership;
 use crate::scheduler::pace::Pace;
 use crate::store::command::{Command, Repair, RepairItem, ScanSweep, TakeOverEnd};
@@ -18,7 +18,7 @@ use crate::store::row::RefusedAction;
 use crate::time::Monotonic;
 
 /// The lists of a sweep; what all of them hold fits in one repair.
-const LISTS: u32 = 4;
+const LISTS: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct Reconciler {
@@ -47,7 +47,7 @@ impl Reconciler {
             return;
         }
         let scan = ScanSweep {
-            limit: limit(turn),
+            limit: count(limit(turn)),
             redispatch_after: turn.config.redispatch_after,
             node_stale_after: turn.config.node_stale_after,
         };
@@ -56,7 +56,7 @@ impl Reconciler {
 
     /// A sweep succeeded: what it found is repaired, if this node may.
     pub(super) fn swept(&mut self, turn: &mut Turn<'_>, leadership: &Leadership, found: &SweepFindings) {
-        let limit = limit(turn) as usize;
+        let limit = limit(turn);
         let SweepFindings { expired, undelivered, settled, stale_nodes } = found;
         let longest = expired.len().max(undelivered.len()).max(settled.len()).max(stale_nodes.len());
         let Some(leadership) = leadership.lease() else {
@@ -105,8 +105,8 @@ impl Reconciler {
     }
 }
 
-fn limit(turn: &Turn<'_>) -> u32 {
-    (turn.config.batch / LISTS).max(1)
+fn limit(turn: &Turn<'_>) -> usize {
+    (turn.view().batch() / LISTS).max(1)
 }
 
 fn take_over(turn: &Turn<'_>, expired: &ExpiredRun) -> RepairItem {
