@@ -14,6 +14,7 @@ pub mod plan;
 pub mod report;
 pub mod rng;
 pub mod run;
+pub mod shrink;
 pub mod sim_time;
 pub mod stopwatch;
 pub mod store;

@@ -31,6 +31,23 @@ pub enum Moment {
     Violated(String),
 }
 
+impl core::fmt::Display for Moment {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Started => f.write_str("starts"),
+            Self::Died => f.write_str("dies"),
+            Self::StoodStill(_) => f.write_str("stands still"),
+            Self::DrainRequested => f.write_str("is asked to drain"),
+            Self::Drained => f.write_str("has drained"),
+            Self::Leads => f.write_str("leads"),
+            Self::LeadsNoMore => f.write_str("leads no more"),
+            Self::Fault(kind) => write!(f, "fault {kind}"),
+            Self::Healed => f.write_str("everything heals"),
+            Self::Violated(detail) => f.write_str(detail),
+        }
+    }
+}
+
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -59,6 +76,12 @@ impl Timeline {
     #[must_use]
     pub fn none() -> Self {
         Self(None)
+    }
+
+    /// Whether it keeps what it is told.
+    #[must_use]
+    pub const fn is_kept(&self) -> bool {
+        self.0.is_some()
     }
 
     /// Something happened to a node.

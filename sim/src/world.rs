@@ -33,11 +33,13 @@ use std::sync::Arc;
 use fencepost_core::bug::Bugs;
 use fencepost_core::execution::WaitReason;
 use fencepost_core::id::{ExecutionId, JobId};
+use fencepost_core::lease::LeaseResource;
 use fencepost_core::message::ExecutionMessage;
 use fencepost_core::store::StoreOutcome;
 use fencepost_core::store::change::Change;
 use fencepost_core::store::command::Command;
 use fencepost_core::store::reply::{CreateJobReply, Reply, StoreReply, TriggerReply};
+use fencepost_core::store::row::LeaseRow;
 use fencepost_core::time::Span;
 
 use crate::fault::{FaultCounts, FaultKind};
@@ -47,7 +49,7 @@ use crate::plan::{JobIndex, NodeSlot, Plan};
 use crate::rng::Stream;
 use crate::sim_time::SimTime;
 use crate::store::Store;
-use crate::timeline::{Entry, Timeline};
+use crate::timeline::{Entry, Moment, Timeline};
 use crate::trace::{Detail, Trace, TraceHash};
 use crate::violation::{Property, Violation};
 use broker::Broker;
@@ -323,6 +325,18 @@ impl<'a> World<'a> {
         self.trace.absorb_changes(self.now, lane, &self.changes);
         let verdict = self.oracles.on_commit(self.now, node, command, &reply, &self.changes);
         self.measures.on_commit(&self.changes, self.now);
+        self.remember_newest();
+        if self.timeline.is_kept() {
+            self.show_leaders();
+        }
+        self.judge(verdict);
+        self.count_unknown_versions(command);
+        self.notify(command, &reply);
+        reply
+    }
+
+    /// Remembers the newest execution of each job, for operators to cancel.
+    fn remember_newest(&mut self) {
         for change in &self.changes {
             if let Change::Execution(delta) = change
                 && let (None, Some(made)) = (&delta.before, &delta.after)
@@ -331,10 +345,26 @@ impl<'a> World<'a> {
                 self.newest[place.index()] = Some(made.id);
             }
         }
-        self.judge(verdict);
-        self.count_unknown_versions(command);
-        self.notify(command, &reply);
-        reply
+    }
+
+    /// Shows on the timeline who leads.
+    fn show_leaders(&mut self) {
+        for change in &self.changes {
+            let Change::Lease(delta) = change else { continue };
+            let owner = |row: &Option<LeaseRow>| {
+                row.as_ref().filter(|row| row.resource == LeaseResource::Leadership).and_then(|row| row.owner)
+            };
+            let (before, after) = (owner(&delta.before), owner(&delta.after));
+            if before == after {
+                continue;
+            }
+            for (who, moment) in [(before, Moment::LeadsNoMore), (after, Moment::Leads)] {
+                let slot = self.nodes.iter().find(|node| Some(node.id) == who).map(|node| node.slot);
+                if let Some(slot) = slot {
+                    self.timeline.mark(self.now, slot, moment);
+                }
+            }
+        }
     }
 
     fn count_unknown_versions(&mut self, command: &Command) {

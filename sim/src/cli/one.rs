@@ -6,9 +6,10 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{INTERNAL, Setting, Source, print, refuse, source};
-use crate::plan::{Plan, Profile, generate};
+use crate::plan::{NodeSlot, Plan, Profile, generate};
 use crate::report::{exit_code, html};
 use crate::run::{Run, run};
+use crate::timeline::Entry;
 use crate::world::Keep;
 
 #[derive(Clone, Debug, Args)]
@@ -38,6 +39,9 @@ pub(super) struct PlanArgs {
     profile: Profile,
 }
 
+/// How much of the timeline is printed before a violation.
+const ENTRIES_SHOWN: usize = 25;
+
 #[derive(Serialize)]
 struct ReplayJson<'a> {
     seed: u64,
@@ -64,11 +68,7 @@ pub(super) fn replay(args: &ReplayArgs) -> u8 {
         Ok(plan) => plan,
         Err(error) => return refuse(&error),
     };
-    let keep = match (args.trace, &args.html) {
-        (true, _) => Keep::Trace,
-        (false, Some(_)) => Keep::Timeline,
-        (false, None) => Keep::Hash,
-    };
+    let keep = if args.trace { Keep::Trace } else { Keep::Timeline };
     let run = run(&plan, args.setting.bugs(), keep);
     for line in &run.ended.lines {
         if args.json {
@@ -105,7 +105,7 @@ fn json(plan: &Plan, run: &Run) -> String {
 fn text(plan: &Plan, run: &Run) -> String {
     let ended = &run.ended;
     let verdict = match &ended.violation {
-        Some(violation) => format!("{violation}\n"),
+        Some(violation) => format!("{}{violation}\n", before_it_broke(plan, &ended.timeline)),
         None => "every invariant held\n".to_owned(),
     };
     format!(
@@ -117,4 +117,20 @@ fn text(plan: &Plan, run: &Run) -> String {
         ended.simulated.as_millis() / 1_000,
         ended.hash
     )
+}
+
+/// The last things that happened, one a line: what a person looks at first.
+fn before_it_broke(plan: &Plan, timeline: &[Entry]) -> String {
+    let label = |slot: NodeSlot| match slot.index().checked_sub(plan.schedulers.len()) {
+        None => &*plan.schedulers[slot.index()].config.label,
+        Some(worker) => &*plan.workers[worker].config.label,
+    };
+    let from = timeline.len().saturating_sub(ENTRIES_SHOWN);
+    let mut text = String::new();
+    for entry in &timeline[from..] {
+        let who = entry.slot.map_or("all", label);
+        let until = if entry.until > entry.at { format!(" until {} s", entry.until) } else { String::new() };
+        text.push_str(&format!("{:>12} s  {who:<12} {}{until}\n", entry.at.to_string(), entry.moment));
+    }
+    text
 }

@@ -14,7 +14,7 @@ const LEFT: f64 = 120.0;
 const STYLE: &str = "body{font:13px system-ui,sans-serif;margin:20px;color:#222}\
 svg{background:#fafafa;border:1px solid #ddd}\
 text{font-size:11px}.grid{stroke:#e3e3e3}.up{fill:#cfe8cf}.still{fill:#f3d27a}.fault{fill:#d88;opacity:.55}\
-.drain{fill:#a9c4ec}.mark{stroke:#333}.dead{stroke:#c00;stroke-width:2}.heal{stroke:#080;stroke-width:2}\
+.drain{fill:#a9c4ec}.mark{stroke:#333}.leads{stroke:#00c;stroke-width:2}.dead{stroke:#c00;stroke-width:2}.heal{stroke:#080;stroke-width:2}\
 .violated{stroke:#c0c;stroke-width:3}";
 
 /// The page.
@@ -137,29 +137,26 @@ fn draw(svg: &mut String, entry: &Entry, x: &impl Fn(SimTime) -> f64, height: f6
             )
         };
     };
+    let text = entry.moment.to_string();
     match &entry.moment {
-        Moment::Started => shape("mark", 4.0, 24.0, "starts"),
-        Moment::Died => shape("dead", 2.0, 28.0, "dies"),
-        Moment::StoodStill(_) => shape("still", 8.0, 16.0, "stands still"),
-        Moment::DrainRequested => shape("drain", 4.0, 24.0, "is asked to drain"),
-        Moment::Drained => shape("drain", 4.0, 24.0, "has drained"),
-        Moment::Leads => shape("mark", 0.0, 32.0, "leads"),
-        Moment::LeadsNoMore => shape("mark", 0.0, 32.0, "leads no more"),
-        Moment::Fault(kind) => shape("fault", 30.0, 10.0, kind.name()),
-        Moment::Healed | Moment::Violated(_) => {
-            let (class, text) = match &entry.moment {
-                Moment::Violated(text) => ("violated", text.as_str()),
-                _ => ("heal", "everything heals"),
-            };
-            let _ = write!(
-                svg,
-                "<line class='{class}' x1='{left:.1}' x2='{left:.1}' y1='0' y2='{height:.0}'>\
-                 <title>{} s: {}</title></line>",
-                entry.at,
-                escaped(text)
-            );
-        }
+        Moment::Started => shape("mark", 4.0, 24.0, &text),
+        Moment::Died => shape("dead", 2.0, 28.0, &text),
+        Moment::StoodStill(_) => shape("still", 8.0, 16.0, &text),
+        Moment::DrainRequested | Moment::Drained => shape("drain", 4.0, 24.0, &text),
+        Moment::Leads | Moment::LeadsNoMore => shape("leads", 0.0, 32.0, &text),
+        Moment::Fault(_) => shape("fault", 30.0, 10.0, &text),
+        Moment::Healed => across(svg, "heal", left, height, entry.at, &text),
+        Moment::Violated(_) => across(svg, "violated", left, height, entry.at, &text),
     }
+}
+
+/// A line across all lanes.
+fn across(svg: &mut String, class: &str, x: f64, height: f64, at: SimTime, text: &str) {
+    let _ = write!(
+        svg,
+        "<line class='{class}' x1='{x:.1}' x2='{x:.1}' y1='0' y2='{height:.0}'><title>{at} s: {}</title></line>",
+        escaped(text)
+    );
 }
 
 fn escaped(text: &str) -> String {

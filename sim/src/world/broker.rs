@@ -300,7 +300,7 @@ impl Broker {
 
     fn requeue(&mut self, unacked: BTreeMap<u64, Unacked>) {
         for held in unacked.into_values().rev() {
-            self.queues[usize::from(held.queue)].ready.push_front(Ready { body: held.body, original: true });
+            self.queues[usize::from(held.queue)].ready.push_front(Ready { body: held.body, original: false });
         }
     }
 }

@@ -8,6 +8,9 @@ use fencepost_core::time::{Monotonic, Span, Timestamp};
 use crate::rng::PPM;
 use crate::sim_time::SimTime;
 
+/// Longer than any run takes.
+const FAR: Span = Span::from_secs(30 * 86_400);
+
 /// A host's steady clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeClock {
@@ -24,31 +27,41 @@ impl NodeClock {
 
     /// What it shows.
     pub(super) fn read(&self, now: SimTime) -> Monotonic {
-        let passed = i128::from(now.since(self.since).as_micros());
-        let shown = passed + passed * i128::from(self.drift_ppm) / i128::from(PPM);
-        Monotonic::from_micros(self.then.saturating_add(shown as u64))
+        let passed = now.since(self.since).as_micros();
+        // A run is at most some hours long: the products stay far below the edge.
+        let drift = passed.saturating_mul(self.drift_ppm.unsigned_abs()) / u64::from(PPM);
+        let shown = if self.drift_ppm < 0 { passed - drift } else { passed.saturating_add(drift) };
+        Monotonic::from_micros(self.then.saturating_add(shown))
     }
 
     /// The first moment, from `now` on, at which it shows `at` or more.
     pub(super) fn when(&self, at: Monotonic, now: SimTime) -> SimTime {
-        if self.read(now) >= at {
+        let shown = self.read(now);
+        if shown >= at {
             return now;
         }
-        if at == Monotonic::MAX {
+        // Further than any run goes: never.
+        if at.since(shown) > FAR {
             return SimTime::MAX;
         }
-        let ahead = i128::from(at.as_micros() - self.then);
-        let rate = i128::from(PPM) + i128::from(self.drift_ppm);
-        let passed = (ahead * i128::from(PPM) + rate - 1) / rate;
-        let mut when = self.since.plus(Span::from_micros(passed as u64));
+        if self.drift_ppm == 0 {
+            return now.plus(at.since(shown));
+        }
+        let ahead = at.as_micros() - self.then;
+        let rate = if self.drift_ppm < 0 {
+            u64::from(PPM) - self.drift_ppm.unsigned_abs()
+        } else {
+            u64::from(PPM) + self.drift_ppm.unsigned_abs()
+        };
+        let mut when = self.since.plus(Span::from_micros(ahead.saturating_mul(u64::from(PPM)) / rate));
         // Reading rounds towards the true time, so the moment may be a microsecond or two off either way.
         let one = Span::from_micros(1);
         while self.read(when) < at && when < SimTime::MAX {
             when = when.plus(one);
         }
         loop {
-            let before = SimTime::from_micros(when.as_micros() - 1);
-            if self.read(before) < at {
+            let before = SimTime::from_micros(when.as_micros().saturating_sub(1));
+            if before <= now || self.read(before) < at {
                 return when;
             }
             when = before;

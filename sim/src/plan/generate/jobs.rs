@@ -3,11 +3,14 @@
 //! Most jobs fire every few minutes, a few every few seconds, some once, some only by hand, and some never
 //! within the run. Fires within the day's change of clocks are aimed for.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
 use fencepost_core::id::JobId;
 use fencepost_core::job::{DeadLetters, HandlerName, HandlerRef, JobDefinition, Payload, StoredDefinition};
 use fencepost_core::retry::RetryPolicy;
 use fencepost_core::schedule::misfire::MisfirePolicy;
-use fencepost_core::schedule::{Bounds, GapPolicy, RepeatPolicy, Schedule};
+use fencepost_core::schedule::{Bounds, CronExpr, GapPolicy, RepeatPolicy, Schedule, Zone};
 use fencepost_core::time::{Span, Timestamp};
 
 use super::calendar::{Day, ZONES};
@@ -122,9 +125,11 @@ fn schedule(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> (Schedule, 
 fn seldom(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> Schedule {
     match stream.between(12, 99) {
         12..52 => {
-            let fixed = ["* * * * *", "*/2 * * * *", "*/3 * * * *", "*/5 * * * *", "1-59/7 * * * *"];
-            let lists = ["0,13,27,41,55 * * * *", "*/4 * * * 1-5", "2-58/4 * 1-31 * *", "30 */2 * * * *"];
-            let expr = if stream.chance(PPM / 2) { *stream.pick(&fixed) } else { *stream.pick(&lists) };
+            let expr = if stream.chance(PPM / 2) {
+                *stream.pick(&EVERY_FEW_MINUTES)
+            } else {
+                *stream.pick(&LISTED_MINUTES)
+            };
             cron(stream, expr, scene)
         }
         52..72 => time_of_day(stream, scene),
@@ -133,26 +138,30 @@ fn seldom(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> Schedule {
             Schedule::OneShot { at }
         }
         82..92 => Schedule::Manual,
-        _ => cron(stream, rare(index), scene),
-    }
-}
-
-/// Expressions that seldom fire within a run, or never.
-const fn rare(index: usize) -> &'static str {
-    match index % 6 {
-        0 => "0 12 29 2 *",
-        1 => "@yearly",
-        2 => "0 0 13 * 5",
-        3 => "59 23 31 12 *",
-        4 => "@hourly",
-        _ => "15,45 0-23/3 * * *",
+        _ => cron(stream, RARE[index % RARE.len()], scene),
     }
 }
 
 fn cron(stream: &mut Stream, expr: &str, scene: &Scene<'_>) -> Schedule {
     let zone = if stream.chance(PPM / 2) { scene.day.zone } else { *stream.pick(&ZONES) };
-    with_policies(stream, Schedule::cron(expr, zone).expect("a valid expression and zone"))
+    let zone = Zone::parse(zone).expect("a zone of the list");
+    let expr = USUAL.get(expr).cloned().unwrap_or_else(|| CronExpr::parse(expr).expect("a valid expression"));
+    with_policies(stream, Schedule::Cron { expr, zone, gap: None, repeat: None })
 }
+
+/// The expressions that many jobs have, read once: reading them anew would be a good part of a short run.
+static USUAL: LazyLock<BTreeMap<&str, CronExpr>> = LazyLock::new(|| {
+    let all = EVERY_FEW_MINUTES.iter().chain(&LISTED_MINUTES).chain(&RARE);
+    all.map(|expr| (*expr, CronExpr::parse(expr).expect("a valid expression"))).collect()
+});
+
+const EVERY_FEW_MINUTES: [&str; 5] =
+    ["* * * * *", "*/2 * * * *", "*/3 * * * *", "*/5 * * * *", "1-59/7 * * * *"];
+const LISTED_MINUTES: [&str; 4] =
+    ["0,13,27,41,55 * * * *", "*/4 * * * 1-5", "2-58/4 * 1-31 * *", "30 */2 * * * *"];
+/// Expressions that seldom fire within a run, or never.
+const RARE: [&str; 6] =
+    ["0 12 29 2 *", "@yearly", "0 0 13 * 5", "59 23 31 12 *", "@hourly", "15,45 0-23/3 * * *"];
 
 /// A time of day that the run meets, in the day's zone; on a day with a change of clocks mostly one that is
 /// missing or comes twice.

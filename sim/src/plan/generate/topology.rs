@@ -34,7 +34,10 @@ fn process(stream: &mut Stream, swarm: &Swarm) -> ProcessSpec {
 
 pub(super) fn schedulers(stream: &mut Stream, count: usize, swarm: &Swarm) -> Vec<SchedulerSpec> {
     // One cluster, one configuration: what differs between seeds is the same on all nodes.
-    let ttl = stream.span(Span::from_secs(6), Span::from_secs(12));
+    let ttl = stream.span(Span::from_secs(8), Span::from_secs(16));
+    // Mostly unhurried: a quiet cluster that asks all the time would be most of what is simulated.
+    let poll_every = Span::from_secs(*stream.pick(&[1, 3, 4, 5]));
+    let sweep_every = Span::from_secs(*stream.pick(&[2, 4, 5]));
     let batch = *stream.pick(&[500, 500, 50, 7]);
     let redispatch_after = stream.span(Span::from_secs(10), Span::from_secs(60));
     let node_stale_after = stream.span(Span::from_secs(20), Span::from_secs(60));
@@ -46,7 +49,11 @@ pub(super) fn schedulers(stream: &mut Stream, count: usize, swarm: &Swarm) -> Ve
             let mut config = SchedulerConfig::new(node, format!("scheduler-{index}").into());
             config.lease_ttl = ttl;
             config.trust = TrustWindow::Margin(ttl.divided_by(5));
-            config.cycle_every = ttl.divided_by(5);
+            config.cycle_every = ttl.divided_by(3);
+            config.heartbeat_every = Span::from_secs(5);
+            config.live_within = Span::from_secs(16);
+            config.poll_every = poll_every;
+            config.sweep_every = sweep_every;
             config.batch = batch;
             config.redispatch_after = redispatch_after;
             config.node_stale_after = node_stale_after;
