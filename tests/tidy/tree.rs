@@ -21,6 +21,11 @@ impl SourceFile {
         self.path.ends_with(".rs")
     }
 
+    /// Whether this is the named file, or lies in the named folder: one whose name ends with a slash.
+    pub(crate) fn lies_in(&self, place: &str) -> bool {
+        self.path == place || (place.ends_with('/') && self.path.starts_with(place))
+    }
+
     /// The file's name without folder and ending.
     pub(crate) fn stem(&self) -> &str {
         let name = self.path.rsplit('/').next().unwrap_or(&self.path);
