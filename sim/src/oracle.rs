@@ -204,7 +204,12 @@ impl Oracles {
     }
 
     /// Checks one change. The mirror is as before it.
-    fn check_change(&mut self, commit: &Commit<'_>, change: &Change, latest: Timestamp) -> Result<(), Violation> {
+    fn check_change(
+        &mut self,
+        commit: &Commit<'_>,
+        change: &Change,
+        latest: Timestamp,
+    ) -> Result<(), Violation> {
         if let Some(contradiction) = self.mirror.contradiction(change) {
             return Err(commit.broke(Invariant::Conservation, || contradiction));
         }

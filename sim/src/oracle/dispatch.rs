@@ -65,7 +65,11 @@ fn needs_dispatch(delta: &Delta<ExecutionRow>) -> bool {
 }
 
 /// Checks a whole command: each dispatch has its row in the same commit. The mirror is as after it.
-pub(super) fn check_atomic(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) -> Result<(), Violation> {
+pub(super) fn check_atomic(
+    commit: &Commit<'_>,
+    mirror: &Mirror,
+    changes: &[Change],
+) -> Result<(), Violation> {
     let split = |detail: String| commit.broke(Invariant::AtomicDispatch, || detail);
     for change in changes {
         match change {
@@ -73,9 +77,14 @@ pub(super) fn check_atomic(commit: &Commit<'_>, mirror: &Mirror, changes: &[Chan
                 let Some(after) = &delta.after else { continue };
                 let id = OutboxId { execution: after.id, dispatch_no: after.dispatch_no };
                 if needs_dispatch(delta) && !mirror.outbox.contains_key(&id) {
-                    return Err(split(format!("{} became {} without an outbox row {id:?}", after.id, after.state)));
+                    return Err(split(format!(
+                        "{} became {} without an outbox row {id:?}",
+                        after.id, after.state
+                    )));
                 }
-                let known = after.waiting.is_some() || after.dispatched_at.is_some() || mirror.outbox.contains_key(&id);
+                let known = after.waiting.is_some()
+                    || after.dispatched_at.is_some()
+                    || mirror.outbox.contains_key(&id);
                 if after.state == ExecutionState::Pending && !known {
                     return Err(split(format!("{} is pending, and nothing will ever move it", after.id)));
                 }

@@ -10,7 +10,9 @@ use fencepost_core::job::JobDefinition;
 use fencepost_core::lease::{HeldLease, LeaseResource, RunId};
 use fencepost_core::retry::RESCUE_DELAY_MAX;
 use fencepost_core::store::change::Delta;
-use fencepost_core::store::command::{AcquireExecution, Command, FinishExecution, RepairItem, RunOutcome, lease_of};
+use fencepost_core::store::command::{
+    AcquireExecution, Command, FinishExecution, RepairItem, RunOutcome, lease_of,
+};
 use fencepost_core::store::row::ExecutionRow;
 use fencepost_core::time::{Span, Timestamp};
 
@@ -50,7 +52,9 @@ impl Executions {
         latest: Timestamp,
     ) -> Result<(), Violation> {
         let Some(after) = &delta.after else {
-            return Err(commit.broke(Invariant::Conservation, || format!("an execution disappeared: {delta:?}")));
+            return Err(
+                commit.broke(Invariant::Conservation, || format!("an execution disappeared: {delta:?}"))
+            );
         };
         let Some(before) = &delta.before else { return check_birth(commit, mirror, after) };
         check_end_is_final(commit, before, after)?;
@@ -87,17 +91,25 @@ impl Executions {
         if after.state == S::Running && after.expires_at != before.expires_at {
             if ttl.map(|ttl| commit.now.plus(ttl)) != Some(after.expires_at) {
                 return Err(commit.broke(Invariant::SingleHolder, || {
-                    format!("{}'s lease was set to expire at {} at {}", after.id, after.expires_at, commit.now)
+                    format!(
+                        "{}'s lease was set to expire at {} at {}",
+                        after.id, after.expires_at, commit.now
+                    )
                 }));
             }
             let Some(node) = after.owner else {
-                return Err(commit.broke(Invariant::SingleHolder, || format!("{} runs without an owner", after.id)));
+                return Err(
+                    commit.broke(Invariant::SingleHolder, || format!("{} runs without an owner", after.id))
+                );
             };
             self.leases.insert(run, Granted { node, expires_at: after.expires_at });
         }
         if after.state == S::Running && after.token == before.token && after.owner != before.owner {
             return Err(commit.broke(Invariant::SingleHolder, || {
-                format!("{} changed hands under one token: {:?}, then {:?}", after.id, before.owner, after.owner)
+                format!(
+                    "{} changed hands under one token: {:?}, then {:?}",
+                    after.id, before.owner, after.owner
+                )
             }));
         }
         if before.state == S::Pending && after.state == S::Running {
@@ -127,7 +139,9 @@ impl Executions {
         match (before.state, after.state) {
             (S::Running, S::RetryWait) => {
                 let Some(due) = after.next_try_at else {
-                    return Err(commit.broke(Invariant::RetryNotEarly, || format!("{} waits for no time", after.id)));
+                    return Err(
+                        commit.broke(Invariant::RetryNotEarly, || format!("{} waits for no time", after.id))
+                    );
                 };
                 self.retry_due.insert(after.id, due);
                 let delay = Span::from_i64(due.as_micros().saturating_sub(commit.now.as_micros()));
@@ -135,7 +149,10 @@ impl Executions {
                     && !delay_is_lawful(commit, before, after, definition, delay)
                 {
                     return Err(commit.broke(Invariant::RetryNotEarly, || {
-                        format!("after failure {} {} was to wait {delay}, by {:?}", after.attempts, after.id, definition.retry)
+                        format!(
+                            "after failure {} {} was to wait {delay}, by {:?}",
+                            after.attempts, after.id, definition.retry
+                        )
                     }));
                 }
                 Ok(())
@@ -174,7 +191,8 @@ fn check_birth(commit: &Commit<'_>, mirror: &Mirror, row: &ExecutionRow) -> Resu
         return Err(commit.broke(Invariant::LegalTransition, || format!("{} was born {}", row.id, row.state)));
     }
     if row.token != FencingToken::NEVER {
-        return Err(commit.broke(Invariant::TokenMonotone, || format!("{} was born with token {}", row.id, row.token)));
+        return Err(commit
+            .broke(Invariant::TokenMonotone, || format!("{} was born with token {}", row.id, row.token)));
     }
     Ok(())
 }
@@ -189,19 +207,30 @@ fn is_legal(from: ExecutionState, to: ExecutionState) -> bool {
     }
 }
 
-fn check_end_is_final(commit: &Commit<'_>, before: &ExecutionRow, after: &ExecutionRow) -> Result<(), Violation> {
+fn check_end_is_final(
+    commit: &Commit<'_>,
+    before: &ExecutionRow,
+    after: &ExecutionRow,
+) -> Result<(), Violation> {
     let invariant = match before.state {
         S::Completed => Invariant::CompletedSurvives,
         S::Cancelled => Invariant::CancelFinal,
         S::DeadLettered | S::Failed | S::Skipped => Invariant::TerminalAbsorbs,
         S::Pending | S::Running | S::RetryWait => return Ok(()),
     };
-    let touched = before.state != after.state || before.token != after.token || before.finished_at != after.finished_at;
+    let touched =
+        before.state != after.state || before.token != after.token || before.finished_at != after.finished_at;
     if !touched {
         return Ok(());
     }
     Err(commit.broke(invariant, || {
-        format!("{} had ended as {}, and was made {} by {}", after.id, before.state, after.state, commit.command.kind())
+        format!(
+            "{} had ended as {}, and was made {} by {}",
+            after.id,
+            before.state,
+            after.state,
+            commit.command.kind()
+        )
     }))
 }
 
@@ -212,7 +241,10 @@ fn check_token(commit: &Commit<'_>, before: &ExecutionRow, after: &ExecutionRow)
         return Ok(());
     }
     Err(commit.broke(Invariant::TokenMonotone, || {
-        format!("{} went from {} under {} to {} under {}", after.id, before.state, before.token, after.state, after.token)
+        format!(
+            "{} went from {} under {} to {} under {}",
+            after.id, before.state, before.token, after.state, after.token
+        )
     }))
 }
 
@@ -235,7 +267,10 @@ fn check_writer(
     match commit.command {
         Command::FinishExecutions(ask) => {
             let item = finish_of(ask.items.as_slice(), after.id, before.token);
-            fenced(before.state == S::Running && item.is_some(), "was finished by a run that is not the current one")
+            fenced(
+                before.state == S::Running && item.is_some(),
+                "was finished by a run that is not the current one",
+            )
         }
         Command::RenewExecutions(ask) => {
             let run = RunId { execution: after.id, token: before.token };
@@ -260,7 +295,11 @@ fn check_writer(
     }
 }
 
-fn finish_of(items: &[FinishExecution], execution: ExecutionId, token: FencingToken) -> Option<&FinishExecution> {
+fn finish_of(
+    items: &[FinishExecution],
+    execution: ExecutionId,
+    token: FencingToken,
+) -> Option<&FinishExecution> {
     items.iter().find(|item| item.run == RunId { execution, token })
 }
 
@@ -279,7 +318,9 @@ fn check_repair(
                 && before.state == S::Running
         }
         RepairItem::Redispatch { dispatch } => {
-            dispatch.execution == after.id && dispatch.dispatch_no == before.dispatch_no && before.state == S::Pending
+            dispatch.execution == after.id
+                && dispatch.dispatch_no == before.dispatch_no
+                && before.state == S::Pending
         }
         RepairItem::DropOutbox { .. } | RepairItem::RetireNode { .. } => false,
     };
@@ -316,10 +357,14 @@ fn check_budgets(
     let policy = &definition.retry;
     let goes_on = !after.state.is_terminal();
     let failed = match commit.command {
-        Command::FinishExecutions(ask) => finish_of(&ask.items, after.id, before.token).is_some_and(|item| match item.outcome {
-            RunOutcome::Retry { .. } | RunOutcome::DeadLettered { .. } | RunOutcome::Failed { .. } => true,
-            RunOutcome::Completed | RunOutcome::Released | RunOutcome::Cancelled => false,
-        }),
+        Command::FinishExecutions(ask) => {
+            finish_of(&ask.items, after.id, before.token).is_some_and(|item| match item.outcome {
+                RunOutcome::Retry { .. } | RunOutcome::DeadLettered { .. } | RunOutcome::Failed { .. } => {
+                    true
+                }
+                RunOutcome::Completed | RunOutcome::Released | RunOutcome::Cancelled => false,
+            })
+        }
         _ => false,
     };
     let lost = before.state == S::Running && matches!(commit.command, Command::Repair(_));
@@ -392,5 +437,6 @@ fn check_stamps(commit: &Commit<'_>, row: &ExecutionRow) -> Result<(), Violation
     if in_order {
         return Ok(());
     }
-    Err(commit.broke(Invariant::LagAddsUp, || format!("the stamps of {} are not in order: {stamps:?}", row.id)))
+    Err(commit
+        .broke(Invariant::LagAddsUp, || format!("the stamps of {} are not in order: {stamps:?}", row.id)))
 }

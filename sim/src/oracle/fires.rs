@@ -51,7 +51,10 @@ impl Fires {
         after: Timestamp,
         until: Timestamp,
     ) -> Vec<Timestamp> {
-        let after = definition.bounds.start.map_or(after, |start| after.max(Timestamp::from_micros(start.as_micros() - 1)));
+        let after = definition
+            .bounds
+            .start
+            .map_or(after, |start| after.max(Timestamp::from_micros(start.as_micros() - 1)));
         let until = definition.bounds.end.map_or(until, |end| until.min(end));
         if until <= after {
             return Vec::new();
@@ -61,9 +64,14 @@ impl Fires {
 
     /// The first fire of a job after an instant.
     pub(super) fn next(&mut self, job: JobId, definition: &Arc<JobDefinition>, after: Timestamp) -> NextFire {
-        let from = definition.bounds.start.map_or(after, |start| after.max(Timestamp::from_micros(start.as_micros() - 1)));
+        let from = definition
+            .bounds
+            .start
+            .map_or(after, |start| after.max(Timestamp::from_micros(start.as_micros() - 1)));
         let end = definition.bounds.end;
-        let within = |fire: Timestamp| if end.is_none_or(|end| fire <= end) { NextFire::At(fire) } else { NextFire::Never };
+        let within = |fire: Timestamp| {
+            if end.is_none_or(|end| fire <= end) { NextFire::At(fire) } else { NextFire::Never }
+        };
         match &definition.schedule {
             Schedule::Manual => NextFire::Never,
             Schedule::OneShot { at } if *at > from => within(*at),
@@ -125,7 +133,9 @@ impl JobFires {
     fn between(&mut self, after: i64, until: i64) -> Vec<Timestamp> {
         let fires: Vec<i64> = match &self.definition.schedule {
             Schedule::Manual => Vec::new(),
-            Schedule::OneShot { at } => Some(at.as_micros()).filter(|at| (after + 1..=until).contains(at)).into_iter().collect(),
+            Schedule::OneShot { at } => {
+                Some(at.as_micros()).filter(|at| (after + 1..=until).contains(at)).into_iter().collect()
+            }
             Schedule::Interval { start, every } => {
                 let (start, every) = (start.as_micros(), every.as_i64());
                 let first = if after < start { start } else { start + ((after - start) / every + 1) * every };
@@ -136,10 +146,9 @@ impl JobFires {
                 let calendar = self.calendar.as_ref().expect("a cron job has its calendar");
                 let mut fires = Vec::new();
                 for stretch in after.div_euclid(STRETCH)..=until.div_euclid(STRETCH) {
-                    let known = self
-                        .stretches
-                        .entry(stretch)
-                        .or_insert_with(|| calendar.fires_between(stretch * STRETCH - 1, (stretch + 1) * STRETCH - 1));
+                    let known = self.stretches.entry(stretch).or_insert_with(|| {
+                        calendar.fires_between(stretch * STRETCH - 1, (stretch + 1) * STRETCH - 1)
+                    });
                     fires.extend(known.iter().filter(|fire| **fire > after && **fire <= until));
                 }
                 fires

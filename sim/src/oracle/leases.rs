@@ -29,7 +29,8 @@ pub(super) fn check_change(commit: &Commit<'_>, delta: &Delta<LeaseRow>) -> Resu
         return Err(commit.broke(Invariant::SingleHolder, || format!("a lease row came or went: {delta:?}")));
     };
     let rose = before.token.next() == Some(after.token);
-    let granted_to_another = after.token != before.token || (after.owner.is_some() && after.owner != before.owner);
+    let granted_to_another =
+        after.token != before.token || (after.owner.is_some() && after.owner != before.owner);
     let acquires = match commit.command {
         Command::AcquireLeadership(ask) => Some((ask.node, ask.ttl)),
         Command::AcquirePartitions(ask) => Some((ask.node, ask.ttl)),
@@ -44,7 +45,10 @@ pub(super) fn check_change(commit: &Commit<'_>, delta: &Delta<LeaseRow>) -> Resu
             }
             if !is_free(Some(before), commit.now) {
                 return Err(commit.broke(Invariant::NoEarlyTakeover, || {
-                    format!("{} was granted to {node} at {} while {before:?} was current", after.resource, commit.now)
+                    format!(
+                        "{} was granted to {node} at {} while {before:?} was current",
+                        after.resource, commit.now
+                    )
                 }));
             }
             check_expiry(commit, after, ttl)
@@ -60,7 +64,8 @@ pub(super) fn check_change(commit: &Commit<'_>, delta: &Delta<LeaseRow>) -> Resu
 fn check_hold(commit: &Commit<'_>, before: &LeaseRow, after: &LeaseRow) -> Result<(), Violation> {
     match commit.command {
         Command::RenewLeases(ask) => {
-            let presented = ask.leases.iter().find(|held| held.resource == after.resource).map(|held| held.token);
+            let presented =
+                ask.leases.iter().find(|held| held.resource == after.resource).map(|held| held.token);
             if presented != Some(before.token) || before.owner != Some(ask.node) {
                 return Err(commit.broke(Invariant::FencedWrite, || {
                     format!("{} renewed {before:?} under {presented:?}", ask.node)
@@ -69,7 +74,8 @@ fn check_hold(commit: &Commit<'_>, before: &LeaseRow, after: &LeaseRow) -> Resul
             check_expiry(commit, after, ask.ttl)
         }
         Command::ReleaseLeases(ask) => {
-            let presented = ask.leases.iter().find(|held| held.resource == after.resource).map(|held| held.token);
+            let presented =
+                ask.leases.iter().find(|held| held.resource == after.resource).map(|held| held.token);
             if presented != Some(before.token) || before.owner != Some(ask.node) {
                 return Err(commit.broke(Invariant::FencedWrite, || {
                     format!("{} released {before:?} under {presented:?}", ask.node)
@@ -116,7 +122,8 @@ pub(super) fn check_grants(commit: &Commit<'_>, mirror: &Mirror) -> Result<(), V
             let repeated: Vec<LeaseResource> =
                 mirror.leases.values().filter(own).map(|row| row.resource).collect();
             let expected: Vec<LeaseResource> = if repeated.is_empty() {
-                let partitions = LeaseResource::all().filter(|resource| *resource != LeaseResource::Leadership);
+                let partitions =
+                    LeaseResource::all().filter(|resource| *resource != LeaseResource::Leadership);
                 let free = partitions.filter(|resource| is_free(mirror.leases.get(resource), commit.now));
                 free.take(ask.limit as usize).collect()
             } else {
@@ -141,9 +148,8 @@ pub(super) fn check_authority(
     presented: Option<HeldLease>,
 ) -> Result<(), Violation> {
     let current = presented.and_then(|held| mirror.leases.get(&held.resource));
-    let holds = presented
-        .zip(current)
-        .is_some_and(|(held, row)| row.token == held.token && row.owner == Some(node));
+    let holds =
+        presented.zip(current).is_some_and(|(held, row)| row.token == held.token && row.owner == Some(node));
     if holds {
         return Ok(());
     }

@@ -38,7 +38,9 @@ impl Ledger {
     ) -> Result<(), Violation> {
         let Occurrence::Scheduled { fire } = row.occurrence else { return Ok(()) };
         let Some((job, definition)) = job_of(mirror, row.job) else {
-            return Err(commit.broke(Invariant::NoPhantomFire, || format!("{} is of no readable job", row.id)));
+            return Err(
+                commit.broke(Invariant::NoPhantomFire, || format!("{} is of no readable job", row.id))
+            );
         };
         let phantom = |why: &str| {
             commit.broke(Invariant::NoPhantomFire, || {
@@ -82,7 +84,9 @@ impl Ledger {
             return Err(commit.broke(Invariant::NoLostFire, || format!("a range row changed: {delta:?}")));
         };
         let Some((_, definition)) = job_of(mirror, range.job) else {
-            return Err(commit.broke(Invariant::NoLostFire, || format!("a range of no readable job: {range:?}")));
+            return Err(
+                commit.broke(Invariant::NoLostFire, || format!("a range of no readable job: {range:?}"))
+            );
         };
         let just_before = Timestamp::from_micros(range.from.as_micros() - 1);
         let fires = self.fires.between(range.job, &definition, just_before, range.through);
@@ -92,7 +96,8 @@ impl Ledger {
                 format!("the bounds of a range are fires; {range:?} holds {fires:?}")
             }));
         }
-        let twice = |fire: &&Timestamp| mirror.is_executed(range.job, **fire) || mirror.is_skipped(range.job, **fire);
+        let twice =
+            |fire: &&Timestamp| mirror.is_executed(range.job, **fire) || mirror.is_skipped(range.job, **fire);
         if let Some(fire) = fires.iter().find(twice) {
             return Err(commit.broke(Invariant::UniqueOccurrence, || {
                 format!("{fire} of {} is in the ledger already, and now inside {range:?}", range.job)
@@ -128,17 +133,22 @@ impl Ledger {
         let definition = Arc::clone(definition);
         let fires = self.fires.between(after.id, &definition, from, after.recorded_through);
         let runs = self.runs.get(&after.id).copied().unwrap_or_default();
-        let recorded = |fire: &Timestamp| mirror.is_executed(after.id, *fire) || mirror.is_skipped(after.id, *fire);
+        let recorded =
+            |fire: &Timestamp| mirror.is_executed(after.id, *fire) || mirror.is_skipped(after.id, *fire);
         if let Some(lost) = fires.iter().find(|fire| !recorded(fire)) {
             return Err(commit.broke(Invariant::NoLostFire, || {
-                format!("{lost} of {} is not in the ledger, whose watermark is {}", after.id, after.recorded_through)
+                format!(
+                    "{lost} of {} is not in the ledger, whose watermark is {}",
+                    after.id, after.recorded_through
+                )
             }));
         }
         if after.state.name() == "deleted" {
             return if after.next_fire_time.is_none() {
                 Ok(())
             } else {
-                Err(commit.broke(Invariant::NoPhantomFire, || format!("{} is deleted and still fires", after.id)))
+                Err(commit
+                    .broke(Invariant::NoPhantomFire, || format!("{} is deleted and still fires", after.id)))
             };
         }
         self.check_next(commit, after, &definition, runs)
@@ -166,7 +176,10 @@ impl Ledger {
             return Ok(());
         }
         Err(commit.broke(Invariant::NoLostFire, || {
-            format!("the fire of {} after {} is {next:?}, not {:?}", job.id, job.recorded_through, job.next_fire_time)
+            format!(
+                "the fire of {} after {} is {next:?}, not {:?}",
+                job.id, job.recorded_through, job.next_fire_time
+            )
         }))
     }
 
@@ -204,7 +217,9 @@ impl Ledger {
                 MisfirePolicy::Skip => (0, "skip runs no missed fire"),
             };
             if missed > allowed {
-                return Err(commit.broke(Invariant::NoPhantomFire, || format!("{why}, not {missed} of {}", item.job)));
+                return Err(
+                    commit.broke(Invariant::NoPhantomFire, || format!("{why}, not {missed} of {}", item.job))
+                );
             }
             for range in ranges {
                 self.check_passed_over(commit, mirror, &definition, &made, range)?;
@@ -230,9 +245,10 @@ impl Ledger {
             MisfirePolicy::CatchUp { cap, window } => {
                 let too_old = commit.now.since(range.through) > window;
                 let caught_up = later_runs(range.through) >= cap as usize;
-                let runs_ended = definition.bounds.max_runs.is_some_and(|most| {
-                    self.runs.get(&range.job).is_some_and(|runs| *runs >= most)
-                });
+                let runs_ended = definition
+                    .bounds
+                    .max_runs
+                    .is_some_and(|most| self.runs.get(&range.job).is_some_and(|runs| *runs >= most));
                 too_old || caught_up || runs_ended
             }
         };

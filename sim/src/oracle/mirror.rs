@@ -102,7 +102,8 @@ impl Mirror {
             Change::Job(delta) => differs(&self.jobs, delta, |row| row.id),
             Change::Execution(delta) => differs(&self.executions, delta, |row| row.id),
             Change::Outbox(delta) => {
-                let id = |row: &OutboxRow| OutboxId { execution: row.execution, dispatch_no: row.dispatch_no };
+                let id =
+                    |row: &OutboxRow| OutboxId { execution: row.execution, dispatch_no: row.dispatch_no };
                 differs(&self.outbox, delta, id)
             }
             Change::Tenant(_)

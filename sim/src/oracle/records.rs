@@ -34,7 +34,12 @@ pub(super) struct Records {
 
 impl Records {
     /// Checks a whole command. The mirror is as after it.
-    pub(super) fn check(&mut self, commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) -> Result<(), Violation> {
+    pub(super) fn check(
+        &mut self,
+        commit: &Commit<'_>,
+        mirror: &Mirror,
+        changes: &[Change],
+    ) -> Result<(), Violation> {
         check_dead_letters(commit, mirror, changes)?;
         check_refusals(commit, changes)?;
         check_tenants(commit, changes)?;
@@ -43,7 +48,8 @@ impl Records {
 
     /// A repair that has been done is not done again: what it had observed is gone.
     fn check_repairs(&mut self, commit: &Commit<'_>) -> Result<(), Violation> {
-        let (Command::Repair(ask), Reply::Repaired(RepairReply::Applied(replies))) = (commit.command, commit.reply)
+        let (Command::Repair(ask), Reply::Repaired(RepairReply::Applied(replies))) =
+            (commit.command, commit.reply)
         else {
             return Ok(());
         };
@@ -56,7 +62,9 @@ impl Records {
                 RepairItem::RetireNode { node, seen_at } => Repaired::Retired(*node, *seen_at),
             };
             if !self.repaired.insert(repair) {
-                return Err(commit.broke(Invariant::SweepIdempotent, || format!("{repair:?} was done a second time")));
+                return Err(
+                    commit.broke(Invariant::SweepIdempotent, || format!("{repair:?} was done a second time"))
+                );
             }
         }
         Ok(())
@@ -78,7 +86,10 @@ fn check_dead_letters(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) 
                 let Some(after) = &delta.after else { continue };
                 let dead = after.state == ExecutionState::DeadLettered;
                 if dead != mirror.dead_letters.contains(&after.id) {
-                    return broke(format!("{} is {}, and its dead-letter record says otherwise", after.id, after.state));
+                    return broke(format!(
+                        "{} is {}, and its dead-letter record says otherwise",
+                        after.id, after.state
+                    ));
                 }
             }
             Change::Tenant(_)
@@ -106,7 +117,9 @@ fn check_refusals(commit: &Commit<'_>, changes: &[Change]) -> Result<(), Violati
     let mut recorded = 0;
     for change in changes {
         if let Change::Refusal(delta) = change {
-            let count = |row: &Option<fencepost_core::store::row::RefusalRow>| row.as_ref().map_or(0, |row| row.count);
+            let count = |row: &Option<fencepost_core::store::row::RefusalRow>| {
+                row.as_ref().map_or(0, |row| row.count)
+            };
             recorded += count(&delta.after).saturating_sub(count(&delta.before));
         }
     }
@@ -127,7 +140,12 @@ fn refusals(commit: &Commit<'_>) -> u64 {
         Reply::Materialised(replies) => count(
             replies
                 .iter()
-                .filter(|reply| matches!(reply, MaterialiseReply::StaleLease { .. } | MaterialiseReply::VersionChanged { .. }))
+                .filter(|reply| {
+                    matches!(
+                        reply,
+                        MaterialiseReply::StaleLease { .. } | MaterialiseReply::VersionChanged { .. }
+                    )
+                })
                 .count(),
         ),
         Reply::JobsPutOff(replies) => {
@@ -198,7 +216,10 @@ fn tenants_in(change: &Change) -> Vec<TenantId> {
         Change::DeadLetter(delta) => both(delta, |row| row.tenant),
         Change::SkippedRange(delta) => both(delta, |row| row.tenant),
         Change::Request(delta) => both(delta, |row| row.tenant),
-        Change::Tenant(_) | Change::Lease(_) | Change::Node(_) | Change::Refusal(_) | Change::Malformed(_) => Vec::new(),
+        Change::Tenant(_)
+        | Change::Lease(_)
+        | Change::Node(_)
+        | Change::Refusal(_)
+        | Change::Malformed(_) => Vec::new(),
     }
 }
-

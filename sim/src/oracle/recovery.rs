@@ -46,7 +46,12 @@ fn partitions(mirror: &Mirror, recovery: &Recovery<'_>) -> Option<Violation> {
     for resource in LeaseResource::all().filter(|resource| *resource != LeaseResource::Leadership) {
         match holder(mirror, recovery, resource) {
             Some(owner) => *shares.entry(owner).or_default() += 1,
-            None => return broken(format!("{resource} has no owner that is up: {:?}", mirror.leases.get(&resource))),
+            None => {
+                return broken(format!(
+                    "{resource} has no owner that is up: {:?}",
+                    mirror.leases.get(&resource)
+                ));
+            }
         }
     }
     let (least, most) = (shares.values().min()?, shares.values().max()?);
@@ -58,7 +63,10 @@ fn orphans(mirror: &Mirror, recovery: &Recovery<'_>) -> Option<Violation> {
         // Against the moment of the heal: what lapses later has its own time.
         has_lapsed(row.expires_at, recovery.healed_store) && has_lapsed(row.expires_at, recovery.store_now)
     })?;
-    Some(Invariant::NoOrphanRunning.broken(recovery.at, format!("it runs under a lease long dead: {}", describe(orphan))))
+    Some(
+        Invariant::NoOrphanRunning
+            .broken(recovery.at, format!("it runs under a lease long dead: {}", describe(orphan))),
+    )
 }
 
 fn outbox(mirror: &Mirror, recovery: &Recovery<'_>) -> Option<Violation> {
@@ -91,7 +99,9 @@ fn describe(row: &ExecutionRow) -> String {
     let waits_for = match row.state {
         ExecutionState::Pending => match row.waiting {
             Some(reason) => format!("waits for {reason} until {:?}", row.next_try_at),
-            None => format!("dispatched as {:?} at {:?}, not yet acquired", row.dispatch_no, row.dispatched_at),
+            None => {
+                format!("dispatched as {:?} at {:?}, not yet acquired", row.dispatch_no, row.dispatched_at)
+            }
         },
         ExecutionState::Running => format!("leased to {:?} until {}", row.owner, row.expires_at),
         ExecutionState::RetryWait => format!("waits for its retry at {:?}", row.next_try_at),

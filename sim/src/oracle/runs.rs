@@ -48,7 +48,13 @@ impl Runs {
     ) -> Result<(), Violation> {
         match seen {
             HandlerObservation::Started { node, run, key, .. } => {
-                self.check_start(at, store_now, latest, executions, Active { node: *node, run: *run, given_up: false })?;
+                self.check_start(
+                    at,
+                    store_now,
+                    latest,
+                    executions,
+                    Active { node: *node, run: *run, given_up: false },
+                )?;
                 self.check_key(at, *run, key)
             }
             HandlerObservation::GivenUp { node, run, .. } => {
@@ -91,7 +97,10 @@ impl Runs {
         let active = self.active.entry(run.execution).or_default();
         for other in active.iter() {
             if other.run.token == run.token {
-                return overlap(format!("{} and {} both run {run:?}, under one token", other.node, started.node));
+                return overlap(format!(
+                    "{} and {} both run {run:?}, under one token",
+                    other.node, started.node
+                ));
             }
             // Against the latest the store's clock has shown as well: a step back does not revive a lease.
             let lapsed = executions.leases.get(&other.run).is_none_or(|lease| {
@@ -140,7 +149,8 @@ impl Runs {
             Enforcement::Token => {
                 let highest = self.accepted.entry(place).or_default();
                 if run.token < *highest {
-                    let detail = format!("{} was accepted under {} after {highest}", run.execution, run.token);
+                    let detail =
+                        format!("{} was accepted under {} after {highest}", run.execution, run.token);
                     return Err(Invariant::EffectOncePerKey.broken(at, detail));
                 }
                 *highest = run.token;
