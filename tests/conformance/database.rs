@@ -1,0 +1,100 @@
+//! A database of a test's own, with the store on it.
+
+use std::str::FromStr;
+
+use fencepost::postgres::{LaneSizes, PgStore};
+use fencepost_core::store::StoreOutcome;
+use fencepost_core::store::command::Command;
+use fencepost_core::store::reply::StoreReply;
+use fencepost_core::time::Timestamp;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgPool};
+
+use fencepost_tests::server_url::database_url;
+
+/// Every table that a command writes, but for `lease`.
+const TABLES: [&str; 12] = [
+    "outbox_event",
+    "attempt",
+    "dead_letter",
+    "execution",
+    "skipped_range",
+    "job_version",
+    "job",
+    "operator_request",
+    "refusal",
+    "malformed_message",
+    "node",
+    "tenant",
+];
+
+/// A migrated database, and the store on it.
+pub(crate) struct Database {
+    server: PgConnectOptions,
+    name: String,
+    pool: PgPool,
+    options: PgConnectOptions,
+}
+
+impl Database {
+    /// Makes it anew.
+    pub(crate) async fn create(purpose: &str) -> Self {
+        let server = PgConnectOptions::from_str(&database_url()).expect("DATABASE_URL is a PostgreSQL URL");
+        let name = format!("conformance_{purpose}_{}", std::process::id());
+        let mut connection = server.connect().await.expect("the server of DATABASE_URL can be reached");
+        for statement in [format!("DROP DATABASE IF EXISTS {name}"), format!("CREATE DATABASE {name}")] {
+            sqlx::query(AssertSqlSafe(statement))
+                .execute(&mut connection)
+                .await
+                .expect("databases may be made");
+        }
+        connection.close().await.expect("nothing is under way");
+        let options = server.clone().database(&name);
+        let pool = PgPoolOptions::new().max_connections(2).connect_lazy_with(options.clone());
+        fencepost::schema::migrate(&pool).await.expect("an empty database can be migrated");
+        Self { server, name, pool, options }
+    }
+
+    /// Its connections, for looking.
+    pub(crate) const fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// A store on it, emptied.
+    pub(crate) async fn empty_store(&self) -> Store {
+        for table in TABLES {
+            let statement = format!("DELETE FROM {table}");
+            sqlx::query(AssertSqlSafe(statement)).execute(&self.pool).await.expect("the tables are there");
+        }
+        // Tokens never fall, so the rows are made anew.
+        for statement in [
+            "DELETE FROM lease",
+            "INSERT INTO lease (resource, token, owner, nonce, expires_at) \
+             SELECT resource, 0, NULL, 0, 0 FROM generate_series(0, 128) AS resource",
+        ] {
+            sqlx::query(statement).execute(&self.pool).await.expect("the tables are there");
+        }
+        Store(PgStore::new(self.options.clone(), LaneSizes::default()))
+    }
+
+    /// Deletes it.
+    pub(crate) async fn remove(self) {
+        self.pool.close().await;
+        let mut connection = self.server.connect().await.expect("the server of DATABASE_URL can be reached");
+        let statement = format!("DROP DATABASE {} WITH (FORCE)", self.name);
+        sqlx::query(AssertSqlSafe(statement)).execute(&mut connection).await.expect("nobody else uses it");
+    }
+}
+
+/// The store under test.
+pub(crate) struct Store(PgStore);
+
+impl Store {
+    /// Executes a command; an unknown outcome is no answer.
+    pub(crate) async fn apply(&self, now: Timestamp, command: &Command) -> Option<StoreReply> {
+        match self.0.execute_at(now, command).await {
+            StoreOutcome::Replied(reply) => Some(reply),
+            StoreOutcome::Unknown => None,
+        }
+    }
+}
