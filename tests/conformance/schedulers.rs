@@ -86,15 +86,15 @@ impl Draw<'_> {
         };
         let fires: Vec<Timestamp> = (0..self.stream.between(0, 4))
             .map(|nth| expected_fire.plus(Span::from_secs(nth)))
-            .filter(|fire| *fire <= self.now || self.stream.chance(30_000))
+            .filter(|fire| *fire <= self.now || self.chance(15))
             .collect();
         let skips = if self.can_skip(row, expected_fire) { self.stream.between(0, 2) as usize } else { 0 };
         let (skipped, executed) = fires.split_at(skips.min(fires.len()));
         let last = fires.last().copied().unwrap_or(row.recorded_through);
         // Rarely the watermark stays, so that its fires are planned again and met.
         let next_fire_time = match self.stream.between(0, 99) {
-            0..=84 => Some(last.max(expected_fire).plus(Span::from_millis(self.stream.between(1, 5_000)))),
-            85..=94 => Some(expected_fire),
+            0..=69 => Some(last.max(expected_fire).plus(Span::from_millis(self.stream.between(1, 5_000)))),
+            70..=94 => Some(expected_fire),
             _ => None,
         };
         MaterialiseJob {
