@@ -165,7 +165,7 @@ impl fmt::Debug for dyn Handler {
 }
 
 /// Which handlers are known, in which versions: what a worker's settings take.
-pub type KnownHandlers = BTreeMap<HandlerName, BTreeSet<u32>>;
+pub type HandlerVersions = BTreeMap<HandlerName, BTreeSet<u32>>;
 
 /// An error text, no longer than what is kept of it, and without the one character that cannot be stored.
 fn bounded(text: &str) -> Arc<str> {

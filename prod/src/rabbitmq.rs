@@ -24,7 +24,7 @@ mod session;
 mod settings;
 mod topology;
 
-pub use consumer::RabbitConsumer;
+pub use consumer::{ConsumerLink, RabbitConsumer};
 pub use publisher::{LinkHealth, RabbitPublisher};
 pub use settings::{AmqpUrl, QueueKind, QueuePrefix, RabbitSettings, SettingsError};
 pub use topology::Topology;

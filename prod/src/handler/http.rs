@@ -67,21 +67,30 @@ struct Request<'a> {
     body: Option<&'a RawValue>,
 }
 
+impl Default for Http {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Http {
-    /// The handler.
+    /// The handler, with the system's root certificates.
     ///
-    /// # Errors
-    /// What the HTTP client says, where the system's root certificates cannot be read.
-    pub fn new() -> Result<Self, reqwest::Error> {
+    /// # Panics
+    /// Where not even a client without certificates can be made, which no system is known to cause.
+    #[must_use]
+    pub fn new() -> Self {
         // Whoever came first has chosen; the whole program uses one provider.
         let _already_chosen = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder()
-            .connect_timeout(CONNECT_WITHIN)
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .user_agent(concat!("fencepost/", env!("CARGO_PKG_VERSION")))
-            .build()?;
-        Ok(Self { client })
+        let client = builder().build().unwrap_or_else(|error| {
+            // A bare container may have none. Plain HTTP needs none, and https says why it fails.
+            tracing::warn!(
+                error = with_causes(&error),
+                "no root certificates: https targets cannot be trusted"
+            );
+            builder().tls_certs_only([]).build().expect("nothing is read from the system")
+        });
+        Self { client }
     }
 
     async fn run(self, context: HandlerContext) -> Result<(), HandlerError> {
@@ -156,6 +165,14 @@ fn add_ours(headers: &mut HeaderMap, context: &HandlerContext) -> Result<(), Han
         headers.insert(HeaderName::from_static(name), value);
     }
     Ok(())
+}
+
+fn builder() -> reqwest::ClientBuilder {
+    Client::builder()
+        .connect_timeout(CONNECT_WITHIN)
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent(concat!("fencepost/", env!("CARGO_PKG_VERSION")))
 }
 
 async fn exchange(request: reqwest::RequestBuilder) -> Result<(), HandlerError> {

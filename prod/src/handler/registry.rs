@@ -14,7 +14,9 @@ use fencepost_core::effect::Invocation;
 use fencepost_core::event::HandlerResult;
 use fencepost_core::job::{HandlerName, HandlerRef};
 
-use super::{Handler, HandlerContext, HandlerError, KnownHandlers};
+use super::http::{self, Http};
+use super::noop::{self, Noop};
+use super::{Handler, HandlerContext, HandlerError, HandlerVersions};
 use crate::ports::{HandlerPort, StopSignal};
 
 /// How long a handler may take to heed that it is to stop.
@@ -90,10 +92,20 @@ impl HandlerRegistry {
         Ok(self)
     }
 
+    /// The handlers that the program brings: [`http`] and [`noop`], each in version 1.
+    #[must_use]
+    pub fn with_built_in() -> Self {
+        let mut built_in = Self::new();
+        let free = "the registry is empty and these are names";
+        built_in.register(http::NAME, 1, Http::new()).expect(free);
+        built_in.register(noop::NAME, 1, Noop).expect(free);
+        built_in
+    }
+
     /// Which handlers there are, in which versions.
     #[must_use]
-    pub fn known(&self) -> KnownHandlers {
-        let mut known = KnownHandlers::new();
+    pub fn versions(&self) -> HandlerVersions {
+        let mut known = HandlerVersions::new();
         for HandlerRef { name, version } in self.handlers.keys() {
             known.entry(name.clone()).or_default().insert(*version);
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -29,7 +30,20 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 pub struct RabbitConsumer {
     orders: UnboundedSender<Order>,
     events: UnboundedReceiver<ConsumeEvent>,
+    link: ConsumerLink,
     keeper: JoinHandle<()>,
+}
+
+/// Tells whether a consumer is connected, also once the driver has it.
+#[derive(Clone, Debug)]
+pub struct ConsumerLink(watch::Receiver<bool>);
+
+impl ConsumerLink {
+    /// Whether it is connected.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        *self.0.borrow()
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,16 +60,24 @@ impl RabbitConsumer {
     pub fn new(settings: RabbitSettings, handlers: Vec<HandlerName>) -> Self {
         let (orders, orders_in) = unbounded_channel();
         let (events_out, events) = unbounded_channel();
+        let (up, link) = watch::channel(false);
         let keeper = Keeper {
             settings: Arc::new(settings),
             handlers,
             orders: orders_in,
             events: events_out,
+            up,
             wanted: None,
             epoch: 0,
             backoff: Backoff::new(),
         };
-        Self { orders, events, keeper: tokio::spawn(keeper.run()) }
+        Self { orders, events, link: ConsumerLink(link), keeper: tokio::spawn(keeper.run()) }
+    }
+
+    /// Tells whether it is connected, now and later.
+    #[must_use]
+    pub fn link(&self) -> ConsumerLink {
+        self.link.clone()
     }
 
     fn order(&self, order: Order) {
@@ -103,6 +125,7 @@ struct Keeper {
     handlers: Vec<HandlerName>,
     orders: UnboundedReceiver<Order>,
     events: UnboundedSender<ConsumeEvent>,
+    up: watch::Sender<bool>,
     /// The prefetch, while messages are wanted.
     wanted: Option<u32>,
     epoch: u64,
@@ -120,7 +143,10 @@ impl Keeper {
         while let Some(session) = self.open().await {
             let epoch = session.epoch();
             let opened_at = Instant::now();
-            match self.serve(session).await {
+            self.up.send_replace(true);
+            let next = self.serve(session).await;
+            self.up.send_replace(false);
+            match next {
                 Next::Close => return,
                 Next::On => {}
             }

@@ -49,7 +49,7 @@ async fn record(State(target): State<Target>, request: Incoming) -> Outgoing {
 
 async fn call(payload: &str) -> Result<(), HandlerError> {
     let (_handle, context) = samples::context(payload);
-    Http::new().expect("there are root certificates").call(context).await
+    Http::new().call(context).await
 }
 
 async fn answer_to(answer: impl IntoResponse) -> Result<(), HandlerError> {
@@ -153,7 +153,7 @@ async fn a_stop_closes_the_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     let (handle, context) = samples::context(&format!(r#"{{"url": "http://{address}/"}}"#));
-    let calling = tokio::spawn(Http::new().expect("there are root certificates").call(context));
+    let calling = tokio::spawn(Http::new().call(context));
     let (mut connection, _) = listener.accept().await.expect("it connects");
     handle.stop(StopReason::Cancelled);
     assert_eq!(calling.await.expect("it does not panic"), Err(HandlerError::Stopped));

@@ -7,7 +7,6 @@ use fencepost_core::time::Span;
 use tokio::time::Instant;
 
 use super::*;
-use crate::handler::noop::Noop;
 use crate::handler::samples;
 
 fn registry(handler: impl Handler) -> HandlerRegistry {
@@ -120,5 +119,5 @@ fn names_and_versions_are_checked_and_taken_once() {
     assert_eq!(taken, Some(RegistryError::Taken { name: ours.clone(), version: 2 }));
     assert_eq!(registry.register("ours", 0, Noop).err(), Some(RegistryError::Version { name: ours.clone() }));
     assert!(matches!(registry.register("Not A Name", 1, Noop), Err(RegistryError::Name(_))));
-    assert_eq!(registry.known(), KnownHandlers::from([(ours, [1, 2].into())]));
+    assert_eq!(registry.versions(), HandlerVersions::from([(ours, [1, 2].into())]));
 }

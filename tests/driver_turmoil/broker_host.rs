@@ -1,0 +1,251 @@
+//! The broker's host: queues that outlive a crash, confirms, and deliveries until they are acknowledged.
+//!
+//! Publications are asked and answered; consumers hold a connection on which both sides speak at least once
+//! a second. A connection that falls silent is given up, and what was delivered on it and not acknowledged
+//! goes back to its queue.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use fencepost::ports::PublishPort;
+use fencepost_core::event::PublishOutcome;
+use fencepost_core::message::ExecutionMessage;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, interval, sleep_until};
+use turmoil::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use turmoil::net::{TcpListener, TcpStream};
+
+use crate::parcel::{Parcel, Parcels, answer, ask};
+
+const PUBLISH_PORT: u16 = 5672;
+pub(crate) const CONSUME_PORT: u16 = 5673;
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(4);
+
+/// What a consumer and the broker say to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// Still there.
+    Heartbeat,
+    /// Deliver, with at most so many unacknowledged.
+    Consume(u64),
+    /// Deliver no more.
+    Stop,
+    /// The delivery of this tag is acknowledged.
+    Ack(u64),
+    /// A delivery: its tag, and the parcel with the message.
+    Deliver(u64, u64),
+}
+
+impl Frame {
+    async fn write(self, connection: &mut OwnedWriteHalf) -> std::io::Result<()> {
+        let (kind, a, b) = match self {
+            Self::Heartbeat => (0, 0, 0),
+            Self::Consume(prefetch) => (1, prefetch, 0),
+            Self::Stop => (2, 0, 0),
+            Self::Ack(tag) => (3, tag, 0),
+            Self::Deliver(tag, parcel) => (4, tag, parcel),
+        };
+        let mut bytes = [0; 17];
+        bytes[0] = kind;
+        bytes[1..9].copy_from_slice(&u64::to_be_bytes(a));
+        bytes[9..].copy_from_slice(&u64::to_be_bytes(b));
+        connection.write_all(&bytes).await
+    }
+
+    async fn read(connection: &mut OwnedReadHalf) -> std::io::Result<Self> {
+        let mut bytes = [0; 17];
+        connection.read_exact(&mut bytes).await?;
+        let number = |at: usize| {
+            u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes are eight bytes"))
+        };
+        Ok(match bytes[0] {
+            0 => Self::Heartbeat,
+            1 => Self::Consume(number(1)),
+            2 => Self::Stop,
+            3 => Self::Ack(number(1)),
+            4 => Self::Deliver(number(1), number(9)),
+            other => panic!("no frame has kind {other}"),
+        })
+    }
+}
+
+/// One end of a consumer's connection.
+pub(crate) struct Line {
+    frames: mpsc::UnboundedReceiver<Frame>,
+    write: OwnedWriteHalf,
+    heartbeat: tokio::time::Interval,
+    heard: Instant,
+}
+
+impl Line {
+    pub(crate) fn on(connection: TcpStream) -> Self {
+        let (mut read, write) = connection.into_split();
+        let (arrived, frames) = mpsc::unbounded_channel();
+        // Reading a frame must not be cut short, so it has a task of its own, which ends with the connection.
+        tokio::spawn(async move {
+            while let Ok(frame) = Frame::read(&mut read).await {
+                if arrived.send(frame).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { frames, write, heartbeat: interval(HEARTBEAT), heard: Instant::now() }
+    }
+
+    /// The next frame that means something; `None` once the line is dead.
+    pub(crate) async fn hear(&mut self) -> Option<Frame> {
+        loop {
+            tokio::select! {
+                biased;
+                frame = self.frames.recv() => {
+                    self.heard = Instant::now();
+                    match frame {
+                        Some(Frame::Heartbeat) => {}
+                        other => return other,
+                    }
+                }
+                _ = self.heartbeat.tick() => Frame::Heartbeat.write(&mut self.write).await.ok()?,
+                () = sleep_until(self.heard + SILENCE_MAX) => return None,
+            }
+        }
+    }
+
+    pub(crate) async fn say(&mut self, frame: Frame) -> Option<()> {
+        frame.write(&mut self.write).await.ok()
+    }
+}
+
+/// What the broker keeps.
+#[derive(Clone, Default)]
+pub(crate) struct Broker(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Arc<ExecutionMessage>>,
+    /// By connection and tag.
+    unacknowledged: BTreeMap<(u64, u64), Arc<ExecutionMessage>>,
+    /// How to wake each connection. One each, since several waiters on one thing wake in random order.
+    connections: BTreeMap<u64, Arc<Notify>>,
+    latest_connection: u64,
+}
+
+impl Broker {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("nobody panics while holding it")
+    }
+
+    fn tell(&self) {
+        for arrivals in self.lock().connections.values() {
+            arrivals.notify_one();
+        }
+    }
+
+    fn connect(&self) -> (u64, Arc<Notify>) {
+        let mut state = self.lock();
+        state.latest_connection += 1;
+        let number = state.latest_connection;
+        let arrivals = Arc::default();
+        state.connections.insert(number, Arc::clone(&arrivals));
+        (number, arrivals)
+    }
+
+    fn disconnect(&self, number: u64) {
+        self.lock().connections.remove(&number);
+        self.requeue(|of| of == number);
+    }
+
+    fn requeue(&self, whose: impl Fn(u64) -> bool) {
+        let mut state = self.lock();
+        let gone: Vec<_> = state.unacknowledged.keys().copied().filter(|(of, _)| whose(*of)).collect();
+        for key in gone.into_iter().rev() {
+            let message = state.unacknowledged.remove(&key).expect("it was listed just now");
+            state.queue.push_front(message);
+        }
+        drop(state);
+        self.tell();
+    }
+
+    /// Serves publishers and consumers.
+    pub(crate) async fn serve(self, parcels: Parcels) -> turmoil::Result {
+        // A crash ended every connection.
+        self.lock().connections.clear();
+        self.requeue(|_| true);
+        let publications = parcels.clone();
+        let queues = self.clone();
+        let publishing = answer(PUBLISH_PORT, publications, move |parcel| match parcel {
+            Parcel::Messages(messages) => {
+                let outcomes = vec![PublishOutcome::Confirmed; messages.len()];
+                queues.lock().queue.extend(messages);
+                queues.tell();
+                Parcel::Outcomes(outcomes)
+            }
+            Parcel::Command(_) | Parcel::Reply(_) | Parcel::Outcomes(_) | Parcel::Message(_) => {
+                panic!("only messages are published")
+            }
+        });
+        let listener = TcpListener::bind(("0.0.0.0", CONSUME_PORT)).await?;
+        let consuming = async move {
+            loop {
+                let (connection, _) = listener.accept().await?;
+                tokio::spawn(self.clone().deliver(connection, parcels.clone()));
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = publishing => ended,
+            ended = consuming => ended,
+        }
+    }
+
+    /// Serves one consumer to its end.
+    async fn deliver(self, connection: TcpStream, parcels: Parcels) {
+        let (number, arrivals) = self.connect();
+        let mut line = Line::on(connection);
+        let (mut prefetch, mut open, mut tag) = (0, 0, 0);
+        loop {
+            while open < prefetch {
+                let Some(message) = self.lock().queue.pop_front() else { break };
+                tag += 1;
+                open += 1;
+                self.lock().unacknowledged.insert((number, tag), Arc::clone(&message));
+                let parcel = parcels.park(Parcel::Message(message));
+                if line.say(Frame::Deliver(tag, parcel)).await.is_none() {
+                    return self.disconnect(number);
+                }
+            }
+            tokio::select! {
+                biased;
+                frame = line.hear() => match frame {
+                    Some(Frame::Consume(most)) => prefetch = most,
+                    Some(Frame::Stop) => prefetch = 0,
+                    Some(Frame::Ack(tag)) => {
+                        if self.lock().unacknowledged.remove(&(number, tag)).is_some() {
+                            open -= 1;
+                        }
+                    }
+                    Some(Frame::Heartbeat | Frame::Deliver(..)) | None => {
+                        return self.disconnect(number);
+                    }
+                },
+                () = arrivals.notified() => {}
+            }
+        }
+    }
+}
+
+/// The publishing side, over the network.
+pub(crate) struct RemotePublisher(pub(crate) Parcels);
+
+impl PublishPort for RemotePublisher {
+    async fn publish(&self, messages: Vec<Arc<ExecutionMessage>>) -> Vec<PublishOutcome> {
+        match ask("broker", PUBLISH_PORT, &self.0, Parcel::Messages(messages)).await {
+            Parcel::Outcomes(outcomes) => outcomes,
+            Parcel::Command(_) | Parcel::Reply(_) | Parcel::Messages(_) | Parcel::Message(_) => {
+                panic!("the broker answers a publication with its outcomes")
+            }
+        }
+    }
+}
