@@ -1,0 +1,78 @@
+//! The HTTP API: what tenants may ask, and what operations watch.
+//!
+//! Requests that change something become commands of the store protocol, planned by the core; what is only
+//! read comes from [`views`]. Every request under `/v1` speaks for one tenant, the key's, and every statement
+//! names that tenant: an id of another tenant is as absent as one that never was (404).
+//!
+//! - [`state`]: what handlers share. - [`auth`]: whose request it is. - [`problem`]: how errors look.
+//! - [`jobs`], [`executions`]: the resources. - [`operations`]: health, readiness, metrics.
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{get, post};
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::timeout::TimeoutLayer;
+use tower_http::trace::TraceLayer;
+use utoipa::OpenApi;
+
+mod auth;
+mod executions;
+mod jobs;
+mod operations;
+mod problem;
+mod query;
+mod state;
+mod views;
+
+pub use operations::{LinkProbe, Readiness};
+pub use state::{ApiState, Operations};
+
+/// Bytes of a request's body at most: a payload, its definition around it, and room for escapes.
+const BODY_BYTES_MAX: usize = 256 * 1_024;
+/// How long a request may take. Longer than a store call, which has a limit of its own.
+const REQUEST_LIMIT: std::time::Duration = std::time::Duration::from_secs(15);
+
+/// The shape of the API, for machines; served as `/openapi.json`.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Fencepost", description = "Jobs, executions and what became of them."),
+    paths(
+        jobs::create,
+        jobs::list,
+        jobs::show,
+        jobs::delete,
+        jobs::trigger,
+        executions::list,
+        executions::show,
+        executions::cancel
+    )
+)]
+struct Description;
+
+/// `/healthz`, `/readyz` and `/metrics`: what every process serves.
+pub fn operations(state: Operations) -> Router {
+    Router::new()
+        .route("/healthz", get(operations::healthz))
+        .route("/readyz", get(operations::readyz))
+        .route("/metrics", get(operations::metrics))
+        .with_state(state)
+}
+
+/// `/v1` and its description: what a process with the `api` role serves as well.
+pub fn tenants(state: ApiState) -> Router {
+    Router::new()
+        .route("/v1/jobs", post(jobs::create).get(jobs::list))
+        .route("/v1/jobs/{id}", get(jobs::show).delete(jobs::delete))
+        .route("/v1/jobs/{id}/trigger", post(jobs::trigger))
+        .route("/v1/executions", get(executions::list))
+        .route("/v1/executions/{id}", get(executions::show))
+        .route("/v1/executions/{id}/cancel", post(executions::cancel))
+        .route("/openapi.json", get(async || axum::Json(Description::openapi())))
+        .fallback(problem::no_such_path)
+        .method_not_allowed_fallback(problem::no_such_method)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(CatchPanicLayer::custom(problem::panicked))
+        .layer(TimeoutLayer::with_status_code(axum::http::StatusCode::GATEWAY_TIMEOUT, REQUEST_LIMIT))
+        .layer(TraceLayer::new_for_http())
+        .with_state(state)
+}

@@ -1,0 +1,147 @@
+//! Errors as `application/problem+json` (RFC 9457): what happened, to which field, and what to do.
+
+use std::any::Any;
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use fencepost_core::job::DefinitionError;
+use serde::Serialize;
+
+/// An error, as the caller sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Problem {
+    /// A name for the kind of problem, stable.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// The kind in words.
+    title: &'static str,
+    /// The HTTP status.
+    status: u16,
+    /// What happened, to what, and what to do.
+    detail: String,
+    /// A JSON pointer to the field of the body, or the name of the parameter or header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pointer: Option<String>,
+}
+
+impl Problem {
+    fn new(status: StatusCode, kind: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
+        Self { kind, title, status: status.as_u16(), detail: detail.into(), pointer: None }
+    }
+
+    /// The same, at a field.
+    #[must_use]
+    pub(super) fn at(mut self, pointer: &str) -> Self {
+        self.pointer = Some(pointer.to_owned());
+        self
+    }
+
+    /// 400: a parameter or header cannot be read.
+    pub(super) fn bad_parameter(name: &str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad-parameter", "A parameter cannot be read", detail).at(name)
+    }
+
+    /// 400: the body cannot be read at all.
+    pub(super) fn bad_body(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad-body", "The body cannot be read", detail).at("")
+    }
+
+    /// 401: no key, or an unknown one.
+    pub(super) fn unauthorized(detail: &str) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", "No tenant is known for this request", detail)
+    }
+
+    /// 404: not there, or another tenant's.
+    pub(super) fn not_found(what: &str, id: impl std::fmt::Display) -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "not-found",
+            "There is no such thing",
+            format!("this tenant has no {what} {id}"),
+        )
+    }
+
+    /// 422: a key or request id was used before, for something else.
+    pub(super) fn key_reused(detail: &str) -> Self {
+        let title = "The key was used for something else";
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "key-reused", title, detail).at("Idempotency-Key")
+    }
+
+    /// 503: try again.
+    pub(super) fn unavailable(detail: &str) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "A dependency is out of reach", detail)
+    }
+
+    /// 500: our mistake; it is in the log.
+    pub(super) fn internal() -> Self {
+        let detail = "the request failed for a reason of ours, which is in the log";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "Something went wrong here", detail)
+    }
+
+    /// 413: too long.
+    pub(super) fn too_large(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large", detail)
+    }
+
+    /// 415: not JSON.
+    pub(super) fn not_json() -> Self {
+        let detail = "send the body as Content-Type: application/json";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", "The body is not JSON", detail)
+    }
+}
+
+impl From<DefinitionError> for Problem {
+    fn from(error: DefinitionError) -> Self {
+        let title = "A field has a value that is refused";
+        Self::new(StatusCode::BAD_REQUEST, "bad-field", title, error.detail).at(&error.pointer)
+    }
+}
+
+impl From<sqlx::Error> for Problem {
+    fn from(error: sqlx::Error) -> Self {
+        tracing::warn!(%error, "a read from the store failed");
+        Self::unavailable("the store does not answer; nothing was changed, try again")
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&self).expect("a problem has no map keys that are not text");
+        let mut response = (status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// The answer to a path that is not there.
+pub(super) async fn no_such_path(uri: Uri) -> Problem {
+    let detail = format!("there is nothing at {}; /openapi.json lists what there is", uri.path());
+    Problem::new(StatusCode::NOT_FOUND, "not-found", "There is no such path", detail)
+}
+
+/// The answer to a method that a path does not know.
+pub(super) async fn no_such_method(method: Method, uri: Uri) -> Problem {
+    let detail = format!("{} does not take {method}; /openapi.json lists what it takes", uri.path());
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "no-such-method",
+        "The path does not take this method",
+        detail,
+    )
+}
+
+/// The answer when a handler panicked.
+pub(super) fn panicked(_: Box<dyn Any + Send + 'static>) -> Response<Body> {
+    tracing::error!("a request handler panicked");
+    Problem::internal().into_response()
+}

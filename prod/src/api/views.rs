@@ -1,0 +1,190 @@
+//! What is read for people: jobs and executions as the API shows them.
+//!
+//! Reads are not part of the store protocol: nothing is decided by them. Every statement names the tenant,
+//! and every listing has an index, a cursor and a limit.
+
+use std::sync::Arc;
+
+use fencepost_core::execution::ExecutionState;
+use fencepost_core::id::{ExecutionId, JobId, TenantId};
+use fencepost_core::job::{JobDefinition, StoredDefinition};
+use fencepost_core::time::Timestamp;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+use sqlx::PgPool;
+use uuid::Uuid;
+
+use super::query::Cursor;
+
+mod execution_view;
+
+pub(super) use execution_view::{
+    ExecutionDetail, ExecutionFilter, ExecutionView, execution, execution_detail, executions,
+};
+
+/// A page of a listing.
+#[derive(Debug, Serialize)]
+pub(super) struct Page<T> {
+    items: Vec<T>,
+    /// To be given as `cursor` for the next page; null on the last.
+    next_cursor: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// A full page has a next one, which may be empty.
+    pub(super) fn of(items: Vec<T>, limit: u32, cursor: impl Fn(&T) -> Cursor) -> Self {
+        let full = items.len() >= limit as usize;
+        let next_cursor = items.last().filter(|_| full).map(|last| cursor(last).to_text());
+        Self { items, next_cursor }
+    }
+}
+
+/// Instants as RFC 3339 in UTC.
+pub(super) fn instant<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(at)
+}
+
+/// The same, or null.
+pub(super) fn optional_instant<S: Serializer>(
+    at: &Option<Timestamp>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match at {
+        Some(at) => serializer.collect_str(at),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// A job, as the API shows it.
+#[derive(Debug, Serialize)]
+pub(super) struct JobView {
+    id: JobId,
+    name: Option<Arc<str>>,
+    state: String,
+    /// The optimistic lock.
+    version: i64,
+    partition: i16,
+    #[serde(serialize_with = "instant")]
+    created_at: Timestamp,
+    /// Null: it will not fire again by itself.
+    #[serde(serialize_with = "optional_instant")]
+    next_fire_time: Option<Timestamp>,
+    /// Every nominal fire up to here is in the ledger.
+    #[serde(serialize_with = "instant")]
+    recorded_through: Timestamp,
+    runs: i64,
+    /// Null where this version cannot read it; then `unreadable` says why.
+    definition: Option<Arc<JobDefinition>>,
+    unreadable: Option<UnreadableView>,
+}
+
+/// Why a job's definition cannot be read, and so does not fire.
+#[derive(Debug, Serialize)]
+struct UnreadableView {
+    reason: String,
+    schema: u32,
+    zone_data: String,
+}
+
+impl JobView {
+    pub(super) fn created_at(&self) -> Timestamp {
+        self.created_at
+    }
+
+    pub(super) fn id(&self) -> Uuid {
+        self.id.as_uuid()
+    }
+}
+
+struct JobColumns {
+    id: Uuid,
+    state: String,
+    version: i64,
+    partition: i16,
+    created_at: i64,
+    next_fire_time: Option<i64>,
+    recorded_through: i64,
+    runs: i64,
+    definition: String,
+    unreadable_reason: Option<String>,
+    unreadable_schema: Option<i32>,
+    unreadable_zone_data: Option<String>,
+}
+
+impl From<JobColumns> for JobView {
+    fn from(row: JobColumns) -> Self {
+        let stored = StoredDefinition::from_text(row.definition.into());
+        let noted = row.unreadable_reason.map(|reason| UnreadableView {
+            reason,
+            schema: row.unreadable_schema.and_then(|schema| u32::try_from(schema).ok()).unwrap_or_default(),
+            zone_data: row.unreadable_zone_data.unwrap_or_default(),
+        });
+        let (definition, unreadable) = match stored.read() {
+            Ok(definition) => (Some(Arc::clone(definition)), noted),
+            Err(why) => {
+                let here = UnreadableView {
+                    reason: why.reason.to_string(),
+                    schema: why.schema.into(),
+                    zone_data: why.zone_data.to_string(),
+                };
+                (None, Some(here))
+            }
+        };
+        Self {
+            id: JobId::from_uuid(row.id),
+            name: definition.as_ref().map(|definition| Arc::clone(&definition.name)),
+            state: row.state,
+            version: row.version,
+            partition: row.partition,
+            created_at: Timestamp::from_micros(row.created_at),
+            next_fire_time: row.next_fire_time.map(Timestamp::from_micros),
+            recorded_through: Timestamp::from_micros(row.recorded_through),
+            runs: row.runs,
+            definition,
+            unreadable,
+        }
+    }
+}
+
+/// One job of a tenant.
+pub(super) async fn job(pool: &PgPool, tenant: TenantId, job: JobId) -> Result<Option<JobView>, sqlx::Error> {
+    let row = sqlx::query_as!(
+        JobColumns,
+        "SELECT id, state, version, partition, created_at, next_fire_time, recorded_through, runs, definition,
+                unreadable_reason, unreadable_schema, unreadable_zone_data
+         FROM job WHERE id = $1 AND tenant = $2",
+        job.as_uuid(),
+        tenant.as_uuid(),
+    )
+    .fetch_optional(pool)
+    .await?;
+    Ok(row.map(JobView::from))
+}
+
+/// A page of a tenant's jobs, the newest first.
+pub(super) async fn jobs(
+    pool: &PgPool,
+    tenant: TenantId,
+    before: Cursor,
+    limit: u32,
+) -> Result<Vec<JobView>, sqlx::Error> {
+    let rows = sqlx::query_as!(
+        JobColumns,
+        "SELECT id, state, version, partition, created_at, next_fire_time, recorded_through, runs, definition,
+                unreadable_reason, unreadable_schema, unreadable_zone_data
+         FROM job WHERE tenant = $1 AND state = 'active' AND (created_at, id) < ($2, $3)
+         ORDER BY created_at DESC, id DESC LIMIT $4",
+        tenant.as_uuid(),
+        before.at.as_micros(),
+        before.id,
+        i64::from(limit),
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(rows.into_iter().map(JobView::from).collect())
+}
+
+/// JSON text as it is, without reading it once more.
+pub(super) fn raw_json(text: String) -> Option<Box<RawValue>> {
+    RawValue::from_string(text).ok()
+}

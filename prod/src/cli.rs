@@ -1,0 +1,160 @@
+//! The command line: what it takes, what it prints, and how it exits.
+//!
+//! Results go to stdout, as text or with `--json` as one JSON document; logs go to stderr. Exit codes: 0
+//! fine, 64 wrong usage, 69 a service is out of reach, 70 a mistake of ours.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::failure::{self, Failure};
+use crate::settings::{RoleName, Settings, SettingsError};
+
+mod cron_next;
+mod migrate;
+mod tenant;
+
+/// A distributed job scheduler for people who must be able to defend what it does when things fail.
+#[derive(Debug, Parser)]
+#[command(name = "fencepost", version, disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Cron expressions: when do they fire?
+    Cron {
+        #[command(subcommand)]
+        command: CronCommand,
+    },
+    /// Bring the database's schema up to this version.
+    Migrate(DatabaseArguments),
+    /// Run schedulers, workers and the API, as the settings say.
+    Serve(ServeArguments),
+    /// Tenants and their keys.
+    Tenant {
+        #[command(subcommand)]
+        command: TenantCommand,
+    },
+    /// Check a live database against the invariants. Not in this version.
+    Verify(LaterArguments),
+    /// Diagnose an installation. Not in this version.
+    Doctor(LaterArguments),
+}
+
+#[derive(Debug, Subcommand)]
+enum CronCommand {
+    /// Print the next fires of an expression.
+    Next(cron_next::CronNext),
+}
+
+#[derive(Debug, Subcommand)]
+enum TenantCommand {
+    /// Make a tenant and print its first key, which is shown only now.
+    Create(tenant::Create),
+}
+
+/// Where the settings come from.
+#[derive(Clone, Debug, Args)]
+pub struct DatabaseArguments {
+    /// The database; DATABASE_URL and the settings file are read where this is not given.
+    #[arg(long)]
+    database_url: Option<String>,
+    /// A settings file in TOML.
+    #[arg(long)]
+    config: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct ServeArguments {
+    #[command(flatten)]
+    database: DatabaseArguments,
+    /// Which roles this process plays.
+    #[arg(long, value_delimiter = ',')]
+    role: Vec<RoleArgument>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum RoleArgument {
+    Scheduler,
+    Worker,
+    Api,
+}
+
+#[derive(Debug, Args)]
+struct LaterArguments {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    rest: Vec<String>,
+}
+
+/// Runs the command that the process's arguments name.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are no errors; clap knows which stream each belongs to.
+            let printed = error.print();
+            return match (error.use_stderr(), printed) {
+                (false, Ok(())) => ExitCode::SUCCESS,
+                (false, Err(_)) => ExitCode::from(failure::INTERNAL),
+                (true, _) => ExitCode::from(failure::USAGE),
+            };
+        }
+    };
+    match run(arguments.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("fencepost: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Cron { command: CronCommand::Next(next) } => next.run(),
+        Command::Migrate(database) => runtime()?.block_on(migrate::run(&settings(&database)?)),
+        Command::Tenant { command: TenantCommand::Create(create) } => {
+            let settings = settings(&create.database)?;
+            runtime()?.block_on(create.run(&settings))
+        }
+        Command::Serve(serve) => {
+            let mut settings = settings(&serve.database)?;
+            if !serve.role.is_empty() {
+                settings.roles = serve.role.into_iter().map(RoleName::from).collect();
+            }
+            runtime()?.block_on(crate::serve::run(&settings))
+        }
+        Command::Verify(_) => Err(Failure::not_yet("verify")),
+        Command::Doctor(_) => Err(Failure::not_yet("doctor")),
+    }
+}
+
+fn settings(arguments: &DatabaseArguments) -> Result<Settings, SettingsError> {
+    let mut settings = Settings::read(arguments.config.as_deref(), std::env::vars())?;
+    if let Some(url) = &arguments.database_url {
+        settings.database.url.clone_from(url);
+    }
+    Ok(settings)
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::internal(format!("the runtime cannot be started: {error}")))
+}
+
+impl From<RoleArgument> for RoleName {
+    fn from(argument: RoleArgument) -> Self {
+        match argument {
+            RoleArgument::Scheduler => Self::Scheduler,
+            RoleArgument::Worker => Self::Worker,
+            RoleArgument::Api => Self::Api,
+        }
+    }
+}
