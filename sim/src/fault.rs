@@ -175,7 +175,7 @@ faults! {
         BrokerDuplicate = "broker-duplicate":
             "For `lasts`, messages are delivered twice with a chance of `chance_ppm`.",
         BrokerReorder = "broker-reorder":
-            "For `lasts`, a message from anywhere in its queue is delivered next, with a chance of `chance_ppm`.",
+            "For `lasts`, a message is overtaken by the next one in its queue, with a chance of `chance_ppm`.",
         BrokerRedeliverUnacked = "broker-redeliver-unacked":
             "Everything that is delivered and not acknowledged is delivered again.",
         BrokerConsumerCancelled = "broker-consumer-cancelled": "The broker cancels a worker's consumer.",

@@ -9,6 +9,7 @@ pub mod campaign;
 pub mod cli;
 pub mod fault;
 pub mod measure;
+pub mod mutants;
 pub mod oracle;
 pub mod plan;
 pub mod report;

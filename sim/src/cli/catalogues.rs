@@ -4,9 +4,11 @@ use clap::Args;
 use fencepost_core::mark::Mark;
 use serde::Serialize;
 
-use super::{print, refuse};
+use super::print;
 use crate::fault::FaultKind;
+use crate::oracle::invariant::Invariant;
 use crate::plan::Profile;
+use crate::violation::Property;
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct ListArgs {
@@ -71,6 +73,15 @@ pub(super) fn profiles(args: ListArgs) -> u8 {
 }
 
 pub(super) fn invariants(args: ListArgs) -> u8 {
-    let ListArgs { json: _ } = args;
-    refuse("the command `invariants` does not exist in this version")
+    let lines: Vec<Line> = Invariant::ALL
+        .iter()
+        .map(|invariant| {
+            let group = match invariant.property() {
+                Property::Liveness => "liveness",
+                Property::Safety | Property::Determinism | Property::Internal => "safety",
+            };
+            Line { name: invariant.id(), group: Some(group), about: Some(invariant.statement()) }
+        })
+        .collect();
+    list(args, "invariants", &lines)
 }

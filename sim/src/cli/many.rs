@@ -5,10 +5,13 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use fencepost_core::bug::Bug;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 
 use super::{INTERNAL, Setting, print, refuse};
 use crate::campaign::{Campaign, Recheck};
+use crate::mutants::{self, Fate};
 use crate::plan::{Profile, generate};
 use crate::report::{self, Failure, Tally};
 use crate::stopwatch::Stopwatch;
@@ -41,7 +44,7 @@ pub(super) struct MutantsArgs {
     seeds: Option<u64>,
     /// This one alone.
     #[arg(long, value_name = "NAME", value_parser = super::mutant)]
-    only: Option<fencepost_core::bug::Bug>,
+    only: Option<Bug>,
     /// One JSON document on stdout.
     #[arg(long)]
     json: bool,
@@ -57,7 +60,7 @@ pub(super) fn run(args: &RunArgs) -> u8 {
         return refuse(&format!("--fail-dir {}: {error}", dir.display()));
     }
     let setting = args.setting;
-    let mutant = setting.mutant.map(fencepost_core::bug::Bug::name);
+    let mutant = setting.mutant.map(Bug::name);
     let campaign = Campaign {
         start: args.start,
         seeds: args.seeds,
@@ -125,7 +128,47 @@ fn threads(wanted: Option<NonZeroUsize>) -> usize {
     wanted.unwrap_or_else(all).get()
 }
 
+#[derive(Serialize)]
+struct Fates<'a> {
+    mutants: &'a [Fate],
+}
+
+/// A mutant that no oracle caught, or another than was predicted.
+const SURVIVED: u8 = 5;
+
 pub(super) fn mutants(args: &MutantsArgs) -> u8 {
-    let MutantsArgs { seeds: _, only: _, json: _ } = args;
-    refuse("the command `mutants` does not exist in this version")
+    let bugs: Vec<Bug> =
+        Bug::ALL.iter().copied().filter(|bug| args.only.is_none_or(|only| only == *bug)).collect();
+    let seeds = args.seeds.unwrap_or(mutants::SEEDS);
+    let bar = bar(bugs.len() as u64);
+    let mut fates = Vec::new();
+    for bug in bugs {
+        let fate = mutants::run(bug, seeds, Profile::Default, threads(None));
+        let line = describe(&fate);
+        if args.json {
+            bar.suspend(|| eprintln!("{line}"));
+        } else {
+            bar.suspend(|| print(&format!("{line}\n")));
+        }
+        fates.push(fate);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let killed = fates.iter().filter(|fate| fate.is_as_predicted()).count();
+    eprintln!("{killed} of {} mutants killed, each by the invariant that was predicted", fates.len());
+    if args.json {
+        let json = serde_json::to_string(&Fates { mutants: &fates }).expect("the keys are text");
+        print(&format!("{json}\n"));
+    }
+    if killed == fates.len() { 0 } else { SURVIVED }
+}
+
+fn describe(fate: &Fate) -> String {
+    let name = fate.name;
+    let predicted = fate.predicted;
+    match (fate.killed_by, fate.seeds_to_kill) {
+        (Some(by), Some(seeds)) if by == predicted => format!("{name:34} killed by {by} in seed {seeds}"),
+        (Some(by), Some(seeds)) => format!("{name:34} KILLED BY {by} in seed {seeds}, not by {predicted}"),
+        (_, _) => format!("{name:34} SURVIVED; {predicted} was to kill it"),
+    }
 }

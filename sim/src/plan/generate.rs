@@ -14,29 +14,38 @@ use fencepost_core::id::TenantId;
 use fencepost_core::time::Span;
 
 use super::{DelayRange, HealSpec, NetworkSpec, NodeSlot, PLAN_FORMAT, Plan, Profile, Streams};
+use crate::fault::FaultKind;
 use crate::rng::{PPM, Stream, StreamKey};
 use crate::sim_time::SimTime;
 
 /// The plan of this seed.
 #[must_use]
 pub fn generate(seed: u64, profile: Profile) -> Plan {
+    expand(seed, profile, &swarm::draw(seed, profile.faults()))
+}
+
+/// The plan of this seed, with these kinds of faults instead of those that the seed would switch on.
+#[must_use]
+pub fn generate_with(seed: u64, profile: Profile, kinds: &[FaultKind]) -> Plan {
+    expand(seed, profile, &swarm::only(kinds))
+}
+
+fn expand(seed: u64, profile: Profile, swarm: &swarm::Swarm) -> Plan {
     let stream = |name: &str| StreamKey::of(seed, name).open();
     let sizes = profile.sizes();
-    let swarm = swarm::draw(seed, profile.faults());
-
     let mut draw = stream("plan/heal");
     let heal_at = SimTime::ZERO.plus(sizes.heals_after).plus(draw.span(Span::ZERO, sizes.heals_within));
-    let day = calendar::draw(&mut stream("plan/calendar"), &swarm, heal_at);
+    let day = calendar::draw(&mut stream("plan/calendar"), swarm, heal_at);
     let outside = topology::outside(&mut stream("plan/outside"));
     let mut tenants = stream("plan/tenants");
     let tenants: Vec<TenantId> = (0..2).map(|_| TenantId::from_u128(wide(&mut tenants))).collect();
 
-    let schedulers = topology::schedulers(&mut stream("plan/schedulers"), sizes.schedulers, &swarm);
-    let workers = topology::workers(&mut stream("plan/workers"), sizes.workers, &swarm);
+    let schedulers = topology::schedulers(&mut stream("plan/schedulers"), sizes.schedulers, swarm);
+    let workers = topology::workers(&mut stream("plan/workers"), sizes.workers, swarm);
     let count = sizes.jobs + stream("plan/job-count").below(sizes.more_jobs + 1);
-    let jobs = jobs::draw(&mut stream("plan/jobs"), count as usize, &day, heal_at, &swarm, outside.len());
-    let actions = operators::draw(&mut stream("plan/operators"), &jobs, heal_at, &swarm);
-    let heal = heal(&mut draw, heal_at, sizes.schedulers, sizes.workers, &swarm);
+    let jobs = jobs::draw(&mut stream("plan/jobs"), count as usize, &day, heal_at, swarm, outside.len());
+    let actions = operators::draw(&mut stream("plan/operators"), &jobs, heal_at, swarm);
+    let heal = heal(&mut draw, heal_at, sizes.schedulers, sizes.workers, swarm);
 
     let mut plan = Plan {
         format: PLAN_FORMAT,
@@ -55,7 +64,7 @@ pub fn generate(seed: u64, profile: Profile) -> Plan {
         faults: Vec::new(),
         heal,
     };
-    plan.faults = faults::draw(seed, &plan, &swarm);
+    plan.faults = faults::draw(seed, &plan, swarm);
     plan
 }
 
@@ -92,7 +101,7 @@ fn wide(stream: &mut Stream) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::{FaultGroup, FaultKind};
+    use crate::fault::FaultGroup;
 
     #[test]
     fn a_plan_read_back_from_its_file_is_the_same() {

@@ -31,6 +31,8 @@ pub(super) type QueueNo = u8;
 struct Queue {
     handler: HandlerName,
     ready: VecDeque<Ready>,
+    /// A message that the next one is to overtake.
+    aside: Option<Ready>,
     /// Where the search for the next consumer begins: they take turns.
     turn: usize,
 }
@@ -102,6 +104,11 @@ impl Broker {
 
     pub(super) fn end(&mut self, index: u16) {
         self.troubles.retain(|(active, _)| *active != index);
+        if !self.troubles.iter().any(|(_, fault)| fault.kind == FaultKind::BrokerReorder) {
+            for queue in &mut self.queues {
+                queue.ready.extend(queue.aside.take());
+            }
+        }
     }
 
     pub(super) fn trouble(&self, index: u16) -> Option<&FaultSpec> {
@@ -131,7 +138,12 @@ impl Broker {
     pub(super) fn declare(&mut self, handler: &HandlerName) -> QueueNo {
         let found = self.queues.iter().position(|queue| queue.handler == *handler);
         let number = found.unwrap_or_else(|| {
-            self.queues.push(Queue { handler: handler.clone(), ready: VecDeque::new(), turn: 0 });
+            self.queues.push(Queue {
+                handler: handler.clone(),
+                ready: VecDeque::new(),
+                aside: None,
+                turn: 0,
+            });
             self.queues.len() - 1
         });
         QueueNo::try_from(number).expect("plans have few handlers")
@@ -153,6 +165,7 @@ impl Broker {
         let queue = &mut self.queues[usize::from(number)];
         let mut outcome = PublishOutcome::Confirmed;
         let mut stored = true;
+        let mut overtaken = false;
         for (_, fault) in &self.troubles {
             let (strikes, result, keeps) = match fault.kind {
                 FaultKind::BrokerUnroutable => {
@@ -172,6 +185,10 @@ impl Broker {
                 FaultKind::BrokerConfirmLost => {
                     (stream.chance(fault.chance_ppm), PublishOutcome::Unknown, true)
                 }
+                FaultKind::BrokerReorder => {
+                    overtaken |= stream.chance(fault.chance_ppm);
+                    continue;
+                }
                 _ => continue,
             };
             if strikes {
@@ -186,7 +203,7 @@ impl Broker {
             counts.count(FaultKind::BrokerPurge);
         }
         if stored {
-            queue.ready.push_back(Ready { body, original: true });
+            queue.store(Ready { body, original: true }, overtaken, counts);
         }
         (outcome, number)
     }
@@ -232,28 +249,19 @@ impl Broker {
         };
         let slot = (0..nodes).find_map(has_room)?;
         queue.turn = slot + 1;
-        let mut at = 0;
         let mut again = false;
         for (_, fault) in &self.troubles {
-            match fault.kind {
-                FaultKind::BrokerReorder if queue.ready.len() > 1 && stream.chance(fault.chance_ppm) => {
-                    at = stream.below(queue.ready.len() as u64) as usize;
-                    counts.count(fault.kind);
-                }
-                FaultKind::BrokerDuplicate if queue.ready[at].original && stream.chance(fault.chance_ppm) => {
-                    again = true;
-                    counts.count(fault.kind);
-                }
-                _ => {}
+            if fault.kind == FaultKind::BrokerDuplicate && stream.chance(fault.chance_ppm) {
+                again = true;
             }
         }
-        let body = if again {
-            let ready = queue.ready.get_mut(at).expect("the place was drawn within the queue");
-            ready.original = false;
-            ready.body.clone()
-        } else {
-            queue.ready.remove(at).expect("the place was drawn within the queue").body
-        };
+        let mut first = queue.ready.pop_front()?;
+        let body = first.body.clone();
+        if again && first.original {
+            counts.count(FaultKind::BrokerDuplicate);
+            first.original = false;
+            queue.ready.push_front(first);
+        }
         let consumer = self.consumers[slot].as_mut().expect("a consumer with room is there");
         let tag = consumer.next_tag;
         consumer.next_tag += 1;
@@ -301,6 +309,21 @@ impl Broker {
     fn requeue(&mut self, unacked: BTreeMap<u64, Unacked>) {
         for held in unacked.into_values().rev() {
             self.queues[usize::from(held.queue)].ready.push_front(Ready { body: held.body, original: false });
+        }
+    }
+}
+
+impl Queue {
+    /// Takes a message in at the end; one that is to be overtaken waits for the next.
+    fn store(&mut self, ready: Ready, overtaken: bool, counts: &mut FaultCounts) {
+        match self.aside.take() {
+            Some(earlier) => {
+                counts.count(FaultKind::BrokerReorder);
+                self.ready.push_back(ready);
+                self.ready.push_back(earlier);
+            }
+            None if overtaken => self.aside = Some(ready),
+            None => self.ready.push_back(ready),
         }
     }
 }

@@ -23,6 +23,11 @@ impl Swarm {
     }
 }
 
+/// These kinds and no others.
+pub(super) fn only(kinds: &[FaultKind]) -> Swarm {
+    Swarm(FaultKind::ALL.iter().map(|kind| kinds.contains(kind)).collect())
+}
+
 pub(super) fn draw(seed: u64, mix: FaultMix) -> Swarm {
     let shares = [0, PPM / 16, PPM / 8, PPM / 8, PPM / 4, PPM / 4, PPM / 3, PPM / 2];
     let share = match mix {
