@@ -6,6 +6,8 @@
 
 #[path = "tidy/banned_calls.rs"]
 mod banned_calls;
+#[path = "tidy/catalogues.rs"]
+mod catalogues;
 #[path = "tidy/dependency_rule.rs"]
 mod dependency_rule;
 #[path = "tidy/documents.rs"]

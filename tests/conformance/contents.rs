@@ -20,7 +20,7 @@ use fencepost_core::store::row::{
 use fencepost_core::store::tables::Contents;
 use fencepost_core::time::Timestamp;
 use sqlx::postgres::PgRow;
-use sqlx::{PgPool, Row};
+use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 fn uuid(row: &PgRow, column: &str) -> Uuid {
@@ -73,28 +73,32 @@ fn named<T>(row: &PgRow, column: &str, from: fn(&str) -> Option<T>) -> T {
     from(&text(row, column)).expect("a known name")
 }
 
-async fn rows<T>(pool: &PgPool, query: &'static str, read: fn(&PgRow) -> T) -> Vec<T> {
-    let rows = sqlx::query(query).fetch_all(pool).await.expect("the tables are there");
+async fn rows<T>(connection: &mut PgConnection, query: &'static str, read: fn(&PgRow) -> T) -> Vec<T> {
+    let rows = sqlx::query(query).fetch_all(connection).await.expect("the tables are there");
     rows.iter().map(read).collect()
 }
 
 /// Every row of every table, each list ascending by its table's key.
-pub(crate) async fn read(pool: &PgPool) -> Contents {
+pub(crate) async fn read(connection: &mut PgConnection) -> Contents {
     let mut contents = Contents {
-        tenants: rows(pool, "SELECT * FROM tenant ORDER BY id", tenant).await,
-        leases: rows(pool, "SELECT * FROM lease ORDER BY resource", lease).await,
-        nodes: rows(pool, "SELECT * FROM node ORDER BY id", node).await,
-        jobs: rows(pool, "SELECT * FROM job ORDER BY id", job).await,
-        job_versions: rows(pool, "SELECT * FROM job_version ORDER BY job, version", job_version).await,
-        executions: rows(pool, "SELECT * FROM execution ORDER BY id", execution).await,
-        attempts: rows(pool, "SELECT * FROM attempt ORDER BY execution, token", attempt).await,
-        outbox: rows(pool, "SELECT * FROM outbox_event ORDER BY execution, dispatch_no", outbox).await,
-        dead_letters: rows(pool, "SELECT * FROM dead_letter ORDER BY execution", dead_letter).await,
-        skipped_ranges: rows(pool, "SELECT * FROM skipped_range ORDER BY job, from_fire", skipped_range)
-            .await,
-        refusals: rows(pool, "SELECT * FROM refusal", refusal).await,
-        requests: rows(pool, "SELECT * FROM operator_request ORDER BY tenant, request", request).await,
-        malformed: rows(pool, "SELECT * FROM malformed_message ORDER BY digest", malformed).await,
+        tenants: rows(connection, "SELECT * FROM tenant ORDER BY id", tenant).await,
+        leases: rows(connection, "SELECT * FROM lease ORDER BY resource", lease).await,
+        nodes: rows(connection, "SELECT * FROM node ORDER BY id", node).await,
+        jobs: rows(connection, "SELECT * FROM job ORDER BY id", job).await,
+        job_versions: rows(connection, "SELECT * FROM job_version ORDER BY job, version", job_version).await,
+        executions: rows(connection, "SELECT * FROM execution ORDER BY id", execution).await,
+        attempts: rows(connection, "SELECT * FROM attempt ORDER BY execution, token", attempt).await,
+        outbox: rows(connection, "SELECT * FROM outbox_event ORDER BY execution, dispatch_no", outbox).await,
+        dead_letters: rows(connection, "SELECT * FROM dead_letter ORDER BY execution", dead_letter).await,
+        skipped_ranges: rows(
+            connection,
+            "SELECT * FROM skipped_range ORDER BY job, from_fire",
+            skipped_range,
+        )
+        .await,
+        refusals: rows(connection, "SELECT * FROM refusal", refusal).await,
+        requests: rows(connection, "SELECT * FROM operator_request ORDER BY tenant, request", request).await,
+        malformed: rows(connection, "SELECT * FROM malformed_message ORDER BY digest", malformed).await,
     };
     contents.refusals.sort_by_key(|row| (row.resource, row.token, row.node, row.action));
     contents

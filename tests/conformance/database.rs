@@ -8,7 +8,7 @@ use fencepost_core::store::command::Command;
 use fencepost_core::store::reply::StoreReply;
 use fencepost_core::time::Timestamp;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgPool};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool};
 
 use fencepost_tests::server_url::database_url;
 
@@ -58,6 +58,11 @@ impl Database {
     /// Its connections, for looking.
     pub(crate) const fn pool(&self) -> &PgPool {
         &self.pool
+    }
+
+    /// A connection of its own, for looking often: a pool would test it each time.
+    pub(crate) async fn connect(&self) -> PgConnection {
+        self.options.connect().await.expect("the server of DATABASE_URL can be reached")
     }
 
     /// A store on it, emptied.

@@ -6,6 +6,7 @@ use fencepost_core::bug::Bugs;
 use fencepost_core::store::reference::ReferenceStore;
 use fencepost_core::store::tables::Contents;
 use fencepost_sim::rng::StreamKey;
+use sqlx::PgConnection;
 
 use crate::arrange::Step;
 use crate::contents;
@@ -17,15 +18,16 @@ use crate::universe::{Draw, START};
 const TRIES_MAX: u32 = 300;
 
 /// Both stores, side by side.
-struct Pair<'a> {
-    database: &'a Database,
+struct Pair {
     reference: ReferenceStore,
     store: Store,
+    looking: PgConnection,
 }
 
-impl<'a> Pair<'a> {
-    async fn new(database: &'a Database) -> Self {
-        Self { database, reference: ReferenceStore::new(Bugs::NONE), store: database.empty_store().await }
+impl Pair {
+    async fn new(database: &Database) -> Self {
+        let looking = database.connect().await;
+        Self { reference: ReferenceStore::new(Bugs::NONE), store: database.empty_store().await, looking }
     }
 
     /// Executes a step on both, and says how they differ.
@@ -36,7 +38,7 @@ impl<'a> Pair<'a> {
         if seen.as_ref() != Some(&expected) {
             note(&mut report, "the reply", &expected, &seen);
         }
-        compare(&mut report, &self.reference.dump(), &contents::read(self.database.pool()).await);
+        compare(&mut report, &self.reference.dump(), &contents::read(&mut self.looking).await);
         if report.is_empty() {
             coverage.note(&expected.reply);
             Ok(())

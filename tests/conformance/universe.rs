@@ -41,7 +41,8 @@ pub(crate) fn tenants() -> [TenantId; 3] {
 
 /// Six jobs.
 pub(crate) fn jobs() -> [JobId; 6] {
-    [1, 2, 3, 4, 5, 6].map(|raw: u128| JobId::from_u128(raw.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)))
+    [1, 2, 3, 4, 5, 6]
+        .map(|raw: u128| JobId::from_u128(raw.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)))
 }
 
 /// Definitions: two that can be read, and one that cannot.
