@@ -6,9 +6,10 @@
 //! are instants in UTC and rise strictly; they lie in the years 1 to 9999, which RFC 3339 can write.
 //!
 //! The path from a cron expression to an instant: `field.rs` reads one field, `cron.rs` the
-//! expression; `walk.rs` walks local time (on the `cron` crate); `zone.rs` knows what local times
-//! mean in a zone; `fires.rs` joins the two under the daylight-saving policies. `wire.rs` is the JSON
-//! that schedules are stored and sent as, and `misfire.rs` plans what becomes of fires that are due.
+//! expression; `walk.rs` walks local time, by the `cron` crate from day to day and by
+//! `time_of_day.rs` within one; `zone.rs` knows what local times mean in a zone; `fires.rs` joins
+//! the two under the daylight-saving policies. `wire.rs` is the JSON that schedules are stored and
+//! sent as, and `misfire.rs` plans what becomes of fires that are due.
 //!
 //! Must stay true: everything here is pure; no call takes longer for a schedule that somebody chose
 //! to make difficult; a value that was read ([`serde`]) has been validated.
@@ -18,6 +19,7 @@ mod field;
 pub mod fires;
 pub mod misfire;
 pub mod preview;
+mod time_of_day;
 mod walk;
 mod wire;
 pub mod zone;
@@ -307,4 +309,75 @@ impl Bounds {
 
 fn check_instant(field: &'static str, instant: Timestamp) -> Result<(), ScheduleError> {
     if (FIRST_FIRE..=LAST_FIRE).contains(&instant) { Ok(()) } else { Err(ScheduleError::Instant { field }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn us(micros: i64) -> Timestamp {
+        Timestamp::from_micros(micros)
+    }
+
+    const fn every_ten_seconds() -> Schedule {
+        Schedule::Interval { start: Timestamp::from_micros(5_000_000), every: Span::from_secs(10) }
+    }
+
+    #[test]
+    fn an_interval_fires_at_its_start_and_in_steps_from_it() {
+        let schedule = every_ten_seconds();
+        let fires = [us(5_000_000), us(15_000_000), us(25_000_000)];
+        assert_eq!(schedule.fires_between(Timestamp::MIN, us(34_999_999), 9), fires);
+        assert_eq!(schedule.latest_fires(Timestamp::MIN, us(34_999_999), 9), fires);
+        assert_eq!(schedule.fires_between(us(5_000_000), us(25_000_000), 1), fires[1..2]);
+        assert_eq!(schedule.latest_fires(us(5_000_000), us(25_000_000), 1), fires[2..]);
+        assert_eq!(schedule.last_fire_before(us(5_000_000)), None);
+    }
+
+    #[test]
+    fn an_interval_ends_where_instants_cannot_be_written() {
+        let schedule = every_ten_seconds();
+        let last = schedule.last_fire_before(Timestamp::MAX).expect("the last fire");
+        assert!(last <= LAST_FIRE && last > LAST_FIRE.minus(Span::from_secs(10)), "{last}");
+        assert_eq!(schedule.next_fire_after(last), None);
+        assert_eq!(schedule.next_fire_after(Timestamp::MAX), None);
+    }
+
+    #[test]
+    fn an_interval_is_a_second_to_a_century_in_whole_milliseconds() {
+        let every = |every| Schedule::Interval { start: Timestamp::EPOCH, every }.validate();
+        assert_eq!(every(INTERVAL_MIN), Ok(()));
+        assert_eq!(every(INTERVAL_MAX), Ok(()));
+        for refused in [Span::ZERO, Span::from_millis(999), Span::from_micros(1_000_001), Span::MAX] {
+            assert_eq!(every(refused), Err(ScheduleError::Interval), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_one_shot_fires_once_and_is_refused_only_where_it_has_passed() {
+        let schedule = Schedule::OneShot { at: us(7) };
+        assert_eq!(schedule.fires_between(us(6), us(7), 2), [us(7)]);
+        assert_eq!(schedule.fires_between(us(7), Timestamp::MAX, 2), []);
+        assert_eq!(schedule.latest_fires(Timestamp::MIN, us(7), 2), [us(7)]);
+        assert_eq!(schedule.check_not_past(us(7)), Ok(()));
+        assert_eq!(schedule.check_not_past(us(8)), Err(ScheduleError::Past));
+        assert_eq!(every_ten_seconds().check_not_past(Timestamp::MAX), Ok(()));
+    }
+
+    #[test]
+    fn a_manual_schedule_never_fires() {
+        assert_eq!(Schedule::Manual.next_fire_after(Timestamp::MIN), None);
+        assert_eq!(Schedule::Manual.last_fire_before(Timestamp::MAX), None);
+    }
+
+    #[test]
+    fn bounds_include_both_of_their_ends() {
+        let bounds = Bounds { start: Some(us(15_000_000)), end: Some(us(35_000_000)), max_runs: None };
+        let fires = [us(15_000_000), us(25_000_000), us(35_000_000)];
+        let schedule = every_ten_seconds();
+        assert_eq!(bounds.fires_between(&schedule, Timestamp::MIN, Timestamp::MAX, 9), fires);
+        assert_eq!(bounds.latest_fires(&schedule, Timestamp::MIN, Timestamp::MAX, 9), fires);
+        assert_eq!(bounds.next_fire_after(&schedule, us(0)), Some(fires[0]));
+        assert_eq!(bounds.next_fire_after(&schedule, fires[2]), None);
+    }
 }

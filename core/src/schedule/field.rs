@@ -86,6 +86,8 @@ pub(super) struct ValueSet(u64);
 
 impl ValueSet {
     const EMPTY: Self = Self(0);
+    /// Nothing but the value 0.
+    pub(super) const ZERO: Self = Self(1);
 
     pub(super) const fn contains(self, value: u32) -> bool {
         value < u64::BITS && self.0 & (1 << value) != 0
@@ -93,6 +95,21 @@ impl ValueSet {
 
     const fn with(self, value: u32) -> Self {
         Self(self.0 | 1 << value)
+    }
+
+    /// The smallest value from `value` on.
+    pub(super) const fn at_or_after(self, value: u32) -> Option<u32> {
+        if value >= u64::BITS || self.0 >> value == 0 {
+            None
+        } else {
+            Some(value + (self.0 >> value).trailing_zeros())
+        }
+    }
+
+    /// The largest value below `value`.
+    pub(super) const fn before(self, value: u32) -> Option<u32> {
+        let below = if value >= u64::BITS { self.0 } else { self.0 & ((1 << value) - 1) };
+        below.checked_ilog2()
     }
 
     pub(super) fn values(self) -> impl Iterator<Item = u32> {

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cron::CronExpr;
 use super::walk::{FIRST_LOCAL, LAST_LOCAL, LocalSeconds};
-use super::zone::{LocalTime, UtcSeconds, Zone};
+use super::zone::{CHANGES_APART, LocalTime, UtcSeconds, Zone};
 use crate::time::Timestamp;
 
 const MICROS: i64 = 1_000_000;
@@ -163,43 +163,45 @@ impl<'a> CronFires<'a> {
     pub fn next_after(&self, after: Timestamp) -> Option<Fire> {
         let now = clamp(after.as_micros().div_euclid(MICROS));
         let walk = self.expr.walk();
-        let mut local = now + self.zone.offset_at(now);
+        let local = now + self.zone.offset_at(now);
+        let mut found = walk.after(local)?;
+        if let Some(utc) = self.steady(now, local, found) {
+            return fire(utc, None);
+        }
         if let LocalTime::Twice { first, second } = self.zone.at_local(local) {
             let repeat = self.zone.repeat_around(first, second);
-            let within = |found: &LocalSeconds| *found < repeat.to;
+            let mut passed = local;
             if now < repeat.change {
-                if self.fires_first()
-                    && let Some(found) = walk.after(local).filter(within)
-                {
+                if self.fires_first() && found < repeat.to {
                     return self.first_of_two(repeat.first_pass(found));
                 }
-                local = repeat.from - 1;
+                passed = repeat.from - 1;
             }
             if self.fires_second()
-                && let Some(found) = walk.after(local).filter(within)
+                && let Some(again) = walk.after(passed).filter(|again| *again < repeat.to)
             {
-                return self.second_of_two(repeat.second_pass(found));
+                return self.second_of_two(repeat.second_pass(again));
             }
-            local = repeat.to - 1;
+            found = walk.after(repeat.to - 1)?;
         }
         let mut skipped = None;
         loop {
-            let found = walk.after(local)?;
             match self.zone.at_local(found) {
                 LocalTime::Once(utc) => return fire(utc, skipped),
                 LocalTime::Twice { first, .. } if self.fires_first() => return self.first_of_two(first),
                 LocalTime::Twice { second, .. } => return self.second_of_two(second),
-                LocalTime::Missing(gap) => match self.gap {
-                    GapPolicy::After => {
-                        let (wanted, from, to) = (clock(found), clock(gap.from), clock(gap.to));
-                        return fire(gap.change, Some(FireNote::MovedPastGap { wanted, from, to }));
+                LocalTime::Missing(gap) => {
+                    let (wanted, from, to) = (clock(found), clock(gap.from), clock(gap.to));
+                    match self.gap {
+                        GapPolicy::After => {
+                            return fire(gap.change, Some(FireNote::MovedPastGap { wanted, from, to }));
+                        }
+                        GapPolicy::Skip => {
+                            skipped = skipped.or(Some(FireNote::SkippedGap { wanted, from, to }));
+                            found = walk.after(gap.to - 1)?;
+                        }
                     }
-                    GapPolicy::Skip => {
-                        let (wanted, from, to) = (clock(found), clock(gap.from), clock(gap.to));
-                        skipped = skipped.or(Some(FireNote::SkippedGap { wanted, from, to }));
-                        local = gap.to - 1;
-                    }
-                },
+                }
             }
         }
     }
@@ -209,37 +211,49 @@ impl<'a> CronFires<'a> {
     pub fn last_before(&self, before: Timestamp) -> Option<Timestamp> {
         let now = clamp(before.as_micros().saturating_sub(1).div_euclid(MICROS));
         let walk = self.expr.walk();
-        // Here `local` is the last local second that may still be looked at.
-        let mut local = now + self.zone.offset_at(now);
+        let local = now + self.zone.offset_at(now);
+        let mut found = walk.before(local + 1)?;
+        if let Some(utc) = self.steady(now, local, found) {
+            return instant(utc);
+        }
         if let LocalTime::Twice { first, second } = self.zone.at_local(local) {
             let repeat = self.zone.repeat_around(first, second);
-            let within = |found: &LocalSeconds| *found >= repeat.from;
+            let mut passed = local + 1;
             if now >= repeat.change {
-                if self.fires_second()
-                    && let Some(found) = walk.before(local + 1).filter(within)
-                {
+                if self.fires_second() && found >= repeat.from {
                     return instant(repeat.second_pass(found));
                 }
-                local = repeat.to - 1;
+                passed = repeat.to;
             }
             if self.fires_first()
-                && let Some(found) = walk.before(local + 1).filter(within)
+                && let Some(again) = walk.before(passed).filter(|again| *again >= repeat.from)
             {
-                return instant(repeat.first_pass(found));
+                return instant(repeat.first_pass(again));
             }
-            local = repeat.from - 1;
+            found = walk.before(repeat.from)?;
         }
         loop {
-            let found = walk.before(local + 1)?;
             match self.zone.at_local(found) {
                 LocalTime::Once(utc) => return instant(utc),
                 LocalTime::Twice { second, .. } if self.fires_second() => return instant(second),
                 LocalTime::Twice { first, .. } => return instant(first),
                 LocalTime::Missing(gap) => match self.gap {
                     GapPolicy::After => return instant(gap.change),
-                    GapPolicy::Skip => local = gap.from - 1,
+                    GapPolicy::Skip => found = walk.before(gap.from)?,
                 },
             }
+        }
+    }
+
+    /// The short way, which nearly always serves: where a match lies so near that there can be one
+    /// change at most in between, and has the same offset, there is none, and nothing else to look at.
+    fn steady(&self, now: UtcSeconds, local: LocalSeconds, found: LocalSeconds) -> Option<UtcSeconds> {
+        if (found - local).abs() >= CHANGES_APART {
+            return None;
+        }
+        match self.zone.at_local(found) {
+            LocalTime::Once(utc) if utc - now == found - local => Some(utc),
+            LocalTime::Once(_) | LocalTime::Twice { .. } | LocalTime::Missing(_) => None,
         }
     }
 

@@ -126,124 +126,134 @@ pub struct SkippedRange {
 /// Decides what becomes of the fires that are due.
 #[must_use]
 pub fn plan_fires(input: &FirePlanInput<'_>) -> FirePlan {
-    Backlog { input }.plan()
+    let start = input.recorded_through;
+    let ended = input.bounds.exhausted_by(input.runs_so_far);
+    let first = if ended { None } else { input.bounds.next_fire_after(input.schedule, start) };
+    match first {
+        Some(first) if first <= input.now => Backlog::read(input, first).plan(),
+        next_fire => FirePlan {
+            fires: Vec::new(),
+            skipped: Vec::new(),
+            recorded_through: start,
+            next_fire,
+            valid_until: Timestamp::MAX,
+        },
+    }
 }
 
+/// The fires that are due, as far as they have to be looked at.
 struct Backlog<'a> {
     input: &'a FirePlanInput<'a>,
-}
-
-/// The fires of a backlog that would run.
-struct Runs {
+    /// The first fire, and the last that is missed, if the first is.
+    first: Timestamp,
+    last_missed: Option<Timestamp>,
+    /// The missed fires that run.
     missed: Vec<Timestamp>,
+    /// The fires that are on time, up to one more than may run, and the first after them.
     on_time: Vec<Timestamp>,
+    upcoming: Option<Timestamp>,
 }
 
 const INSTANT: Span = Span::from_micros(1);
 
-impl Backlog<'_> {
-    fn plan(&self) -> FirePlan {
-        let input = self.input;
-        let start = input.recorded_through;
-        if input.bounds.exhausted_by(input.runs_so_far) {
-            return FirePlan {
-                fires: Vec::new(),
-                skipped: Vec::new(),
-                recorded_through: start,
-                next_fire: None,
-                valid_until: Timestamp::MAX,
-            };
+impl<'a> Backlog<'a> {
+    fn read(input: &'a FirePlanInput<'a>, first: Timestamp) -> Self {
+        let missed_through = input.now.minus(input.grace).minus(INSTANT);
+        let last_missed = (first <= missed_through).then(|| {
+            input.bounds.latest_fires(input.schedule, first, missed_through, 1).pop().unwrap_or(first)
+        });
+        let mut backlog =
+            Self { input, first, last_missed, missed: Vec::new(), on_time: Vec::new(), upcoming: None };
+        backlog.missed = backlog.latest_missed();
+        backlog.upcoming = last_missed.map_or(Some(first), |missed| backlog.next_after(missed));
+        while let Some(fire) = backlog.upcoming.filter(|fire| *fire <= input.now)
+            && backlog.on_time.len() <= backlog.room()
+        {
+            backlog.on_time.push(fire);
+            backlog.upcoming = backlog.next_after(fire);
         }
-        let last_missed = self.last_fire(start, self.missed_through());
-        let mut runs = self.runs();
-        // One more than may run was asked for, to learn where the fires begin that are left.
-        let kept = self.kept(&runs, last_missed);
-        let first_left = runs.on_time.get(kept).copied();
-        runs.on_time.truncate(kept);
+        // On-time fires are what makes up for the missed ones.
+        if input.misfire == MisfirePolicy::FireOnce && !backlog.on_time.is_empty() {
+            backlog.missed.clear();
+        }
+        backlog
+    }
 
-        let valid_until = self.valid_until(&runs.missed, &runs.on_time);
-        let fires = [runs.missed, runs.on_time].concat();
+    fn plan(mut self) -> FirePlan {
+        let input = self.input;
+        let kept = self.kept();
+        // On-time fires are contiguous and all run, so the next fire is the first that is left of them.
+        let next_fire = self.on_time.get(kept).copied().or(self.upcoming);
+        self.on_time.truncate(kept);
+
+        let valid_until = self.valid_until(&self.on_time);
+        let fires = [self.missed.as_slice(), self.on_time.as_slice()].concat();
         let exhausted = input.bounds.exhausted_by(input.runs_so_far.saturating_add(fires.len() as u64));
-        // On-time fires are contiguous and all run, so the last fire covered is the last to run, or
-        // the last missed one where none runs after it.
-        let covered = fires.last().copied().max(last_missed.filter(|_| !exhausted)).unwrap_or(start);
-        debug_assert!(
-            first_left.is_none_or(|left| left > covered),
-            "what is left lies beyond what is covered"
-        );
+        let last_run = fires.last().copied();
+        let covered = last_run
+            .max(self.last_missed)
+            .expect("what is due and not missed is on time, and one such is kept");
         FirePlan {
-            skipped: self.skipped(fires.first().copied(), covered),
+            skipped: self.skipped(fires.first().copied()),
             recorded_through: covered,
-            next_fire: if exhausted { None } else { input.bounds.next_fire_after(input.schedule, covered) },
+            next_fire: if exhausted { None } else { next_fire },
             valid_until,
             fires,
         }
     }
 
-    /// The last instant at which a due fire is missed by now.
-    fn missed_through(&self) -> Timestamp {
-        self.input.now.minus(self.input.grace).minus(INSTANT)
+    fn next_after(&self, fire: Timestamp) -> Option<Timestamp> {
+        self.input.bounds.next_fire_after(self.input.schedule, fire)
     }
 
-    fn limit(&self) -> usize {
-        self.input.limit.max(1) as usize
+    /// The missed fires that the policy would run if none followed on time, oldest first.
+    fn latest_missed(&self) -> Vec<Timestamp> {
+        let (input, Some(last)) = (self.input, self.last_missed) else { return Vec::new() };
+        match input.misfire {
+            MisfirePolicy::FireOnce => vec![last],
+            MisfirePolicy::CatchUp { cap, window } => {
+                let too_old = input.now.minus(window).minus(INSTANT).max(input.recorded_through);
+                let count = self.runs_left().min(cap as usize);
+                input.bounds.latest_fires(input.schedule, too_old, last, count)
+            }
+            MisfirePolicy::Skip => Vec::new(),
+        }
     }
 
-    /// How many more runs `max_runs` allows, as far as that is less than a plan makes anyway.
+    /// How many more runs `max_runs` allows.
     fn runs_left(&self) -> usize {
         let left = self.input.bounds.max_runs.map(|max| max.saturating_sub(self.input.runs_so_far));
         left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX))
     }
 
-    /// The missed fires that run, and the on-time ones up to one more than may run.
-    fn runs(&self) -> Runs {
-        let input = self.input;
-        let after = input.recorded_through.max(self.missed_through());
-        let on_time = |count: usize| input.bounds.fires_between(input.schedule, after, input.now, count);
-        let latest_missed = |oldest: Timestamp, count: usize| {
-            let after = input.recorded_through.max(oldest.minus(INSTANT));
-            input.bounds.latest_fires(
-                input.schedule,
-                after,
-                self.missed_through(),
-                count.min(self.runs_left()),
-            )
+    /// How many on-time fires may run. At least one where no missed one does, or nothing would be covered.
+    fn room(&self) -> usize {
+        let caught_up = match self.input.misfire {
+            MisfirePolicy::CatchUp { .. } => self.missed.len(),
+            MisfirePolicy::FireOnce | MisfirePolicy::Skip => 0,
         };
-        let limit = self.limit();
-        match input.misfire {
-            MisfirePolicy::FireOnce => {
-                let on_time = on_time(limit + 1);
-                let missed = if on_time.is_empty() { latest_missed(Timestamp::MIN, 1) } else { Vec::new() };
-                Runs { missed, on_time }
-            }
-            MisfirePolicy::CatchUp { cap, window } => {
-                let missed = latest_missed(input.now.minus(window), cap as usize);
-                Runs { on_time: on_time(limit.saturating_sub(missed.len()) + 1), missed }
-            }
-            MisfirePolicy::Skip => Runs { missed: Vec::new(), on_time: on_time(limit + 1) },
-        }
+        self.runs_left().min(self.input.limit.max(1) as usize).saturating_sub(caught_up)
     }
 
     /// How many of the on-time fires are covered: as many as may run, but fewer if only then the
     /// plan stays valid for as long as was asked, and it still covers something.
-    fn kept(&self, runs: &Runs, last_missed: Option<Timestamp>) -> usize {
-        let room = self.limit().min(self.runs_left()).saturating_sub(runs.missed.len());
-        let most = runs.on_time.len().min(room);
+    fn kept(&self) -> usize {
+        let most = self.on_time.len().min(self.room());
         // Under `fire_once` the missed fires are passed over for the sake of the first on-time one.
         let fewest = match self.input.misfire {
             MisfirePolicy::FireOnce => most.min(1),
             MisfirePolicy::CatchUp { .. } | MisfirePolicy::Skip => {
-                usize::from(last_missed.is_none()).min(most)
+                most.min(usize::from(self.last_missed.is_none()))
             }
         };
         let wanted = self.input.now.plus(self.input.valid_for);
-        let lasts = |count: &usize| self.valid_until(&runs.missed, &runs.on_time[..*count]) >= wanted;
+        let lasts = |count: &usize| self.valid_until(&self.on_time[..*count]) >= wanted;
         (fewest..=most).rev().find(lasts).unwrap_or(most)
     }
 
     /// Until when the same fires would be decided in the same way: until an on-time fire becomes
     /// missed and the policy then has it, or another in its place, no longer run.
-    fn valid_until(&self, missed: &[Timestamp], on_time: &[Timestamp]) -> Timestamp {
+    fn valid_until(&self, on_time: &[Timestamp]) -> Timestamp {
         let grace = self.input.grace;
         let until_missed = |fire: Option<&Timestamp>| fire.map_or(Timestamp::MAX, |fire| fire.plus(grace));
         match self.input.misfire {
@@ -254,9 +264,9 @@ impl Backlog<'_> {
             },
             MisfirePolicy::CatchUp { cap, window } => {
                 // So many may become missed before one falls out of the latest `cap`.
-                let spare = (cap as usize).saturating_sub(missed.len());
+                let spare = (cap as usize).saturating_sub(self.missed.len());
                 let too_many = until_missed(on_time.get(spare));
-                let too_old = match (missed.first(), on_time.first()) {
+                let too_old = match (self.missed.first(), on_time.first()) {
                     (Some(oldest), _) => oldest.plus(window),
                     (None, Some(oldest)) => oldest.plus(window.max(grace)),
                     (None, None) => Timestamp::MAX,
@@ -267,20 +277,17 @@ impl Backlog<'_> {
         }
     }
 
-    /// The fires before the first that runs, or all that are covered if none does.
-    fn skipped(&self, first_run: Option<Timestamp>, covered: Timestamp) -> Vec<SkippedRange> {
-        let start = self.input.recorded_through;
-        let until = first_run.map_or(covered, |run| run.minus(INSTANT));
-        let from =
-            self.input.bounds.next_fire_after(self.input.schedule, start).filter(|from| *from <= until);
-        let through = from.and_then(|_| self.last_fire(start, until));
-        from.zip(through)
-            .map(|(from, through)| SkippedRange { from, through, reason: SkipReason::Misfire })
-            .into_iter()
-            .collect()
-    }
-
-    fn last_fire(&self, after: Timestamp, until: Timestamp) -> Option<Timestamp> {
-        self.input.bounds.latest_fires(self.input.schedule, after, until, 1).pop()
+    /// The missed fires before the first that runs.
+    fn skipped(&self, first_run: Option<Timestamp>) -> Vec<SkippedRange> {
+        let (from, Some(last_missed)) = (self.first, self.last_missed) else { return Vec::new() };
+        let through = match first_run {
+            Some(run) if run == from => return Vec::new(),
+            Some(run) if run <= last_missed => {
+                let before = self.input.schedule.last_fire_before(run);
+                before.expect("the first fire lies before the first that runs")
+            }
+            Some(_) | None => last_missed,
+        };
+        vec![SkippedRange { from, through, reason: SkipReason::Misfire }]
     }
 }

@@ -24,6 +24,10 @@ use super::walk::LocalSeconds;
 /// The release of the IANA data that is compiled in.
 pub const TZDATA_VERSION: &str = chrono_tz::IANA_TZDB_VERSION;
 
+/// Two offset changes of a zone are further apart than this.
+pub(super) const CHANGES_APART: i64 = 5 * DAY;
+const DAY: i64 = 86_400;
+
 /// Seconds since 1970 UTC.
 pub(super) type UtcSeconds = i64;
 
@@ -195,10 +199,9 @@ fn explain(name: &str) -> ZoneError {
     if name.is_empty() {
         return ZoneError::Empty;
     }
-    if let Some(known) = chrono_tz::TZ_VARIANTS.iter().find(|tz| tz.name().eq_ignore_ascii_case(name)) {
-        if let Ok(zone) = Zone::parse(known.name()) {
-            return ZoneError::Case { name: shown, known: zone.name() };
-        }
+    let same_but_for_case = chrono_tz::TZ_VARIANTS.iter().find(|tz| tz.name().eq_ignore_ascii_case(name));
+    if let Some(Ok(zone)) = same_but_for_case.map(|tz| Zone::parse(tz.name())) {
+        return ZoneError::Case { name: shown, known: zone.name() };
     }
     let letters = name.trim_matches(|c: char| !c.is_ascii_alphabetic());
     if name.contains(['+', '-']) && (letters.is_empty() || matches!(letters, "UTC" | "GMT")) {
@@ -277,8 +280,6 @@ impl<'de> Deserialize<'de> for Zone {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const DAY: i64 = 86_400;
 
     fn zone(name: &str) -> Zone {
         Zone::parse(name).expect("a known zone")
@@ -366,9 +367,10 @@ mod tests {
             for at in (start..end).step_by(2 * DAY as usize) {
                 let now = zone.offset_at(at);
                 if now != offset {
-                    assert!(at.saturating_sub(last_change) >= 6 * DAY, "{zone} around {at}");
-                    assert!((now - offset).abs() <= DAY, "{zone} around {at}");
-                    (offset, last_change) = (now, at);
+                    let change = zone.repeat_around(at - 2 * DAY, at).change;
+                    assert!(change.saturating_sub(last_change) > CHANGES_APART, "{zone} at {change}");
+                    assert!((now - offset).abs() <= DAY, "{zone} at {change}");
+                    (offset, last_change) = (now, change);
                 }
             }
         }
