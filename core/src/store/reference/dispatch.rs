@@ -38,8 +38,8 @@ impl Call<'_> {
         }
         let due = self.pick_promotable(&partitions, ask.limit as usize);
         let dispatches = due.into_iter().map(|id| self.promote(ask, id)).collect();
-        let later = self.tables.executions().index().promotable.later(partitions, self.now).next();
-        Reply::Promoted { dispatches, refused, next_due: later.map(|(at, _)| at) }
+        let next_due = self.tables.executions().index().promotable.next_after(partitions, self.now);
+        Reply::Promoted { dispatches, refused, next_due }
     }
 
     fn pick_promotable(&self, partitions: &[PartitionId], limit: usize) -> Vec<ExecutionId> {

@@ -96,7 +96,7 @@ impl Call<'_> {
         let partitions = || ask.partitions.iter().copied();
         let jobs =
             due.due(partitions(), ask.after, self.now).map(describe).take(ask.limit as usize).collect();
-        let next_due = due.later(partitions(), self.now).next().map(|(at, _)| at);
+        let next_due = due.next_after(partitions(), self.now);
         Reply::DueJobs { jobs, next_due }
     }
 

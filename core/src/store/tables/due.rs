@@ -67,7 +67,7 @@ impl<Key: Least> DueIndex<Key> {
         now: Timestamp,
     ) -> impl Iterator<Item = (Timestamp, Key)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.merged(partitions, from).take_while(move |(at, _)| *at <= now)
+        self.merged(partitions, from, now)
     }
 
     /// The entries of these partitions later than `now`, by (instant, key).
@@ -77,23 +77,37 @@ impl<Key: Least> DueIndex<Key> {
         now: Timestamp,
     ) -> impl Iterator<Item = (Timestamp, Key)> {
         let nothing_is_later = now == Timestamp::MAX;
-        self.merged(partitions, Bound::Included((now.next(), Key::LEAST)))
-            .take_while(move |_| !nothing_is_later)
+        let from = Bound::Included((now.next(), Key::LEAST));
+        self.merged(partitions, from, Timestamp::MAX).take_while(move |_| !nothing_is_later)
     }
 
+    /// The first instant later than `now` in these partitions.
+    pub(in crate::store) fn next_after(
+        &self,
+        partitions: impl IntoIterator<Item = PartitionId>,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let next = |partition: PartitionId| {
+            let set = &self.sets[usize::from(partition.number())];
+            let (at, _) = set.range((now.next(), Key::LEAST)..).next()?;
+            (*at > now).then_some(*at)
+        };
+        partitions.into_iter().filter_map(next).min()
+    }
+
+    /// The entries of these partitions from `from` to the instant `until`, in one order.
     fn merged(
         &self,
         partitions: impl IntoIterator<Item = PartitionId>,
         from: Bound<(Timestamp, Key)>,
+        until: Timestamp,
     ) -> impl Iterator<Item = (Timestamp, Key)> {
         let mut tails = Vec::new();
         let mut heads = BinaryHeap::new();
         for partition in partitions {
             let set = &self.sets[usize::from(partition.number())];
-            if set.is_empty() {
-                continue;
-            }
-            let mut tail = set.range((from, Bound::Unbounded)).copied();
+            let mut tail =
+                set.range((from, Bound::Unbounded)).copied().take_while(move |(at, _)| *at <= until);
             if let Some(head) = tail.next() {
                 heads.push(Reverse((head, tails.len())));
                 tails.push(tail);

@@ -14,6 +14,7 @@ use crate::store::row::{
     RefusalRow, RefusedAction, RefusedResource, RequestRow, SkippedRangeRow, TenantRow,
 };
 use crate::store::tables::table::Record;
+use crate::store::tables::work::shift;
 use crate::time::Timestamp;
 
 /// Tenants by name: a name is one tenant's.
@@ -52,15 +53,15 @@ pub struct NodeIndex {
 }
 
 impl NodeIndex {
-    fn is_present(row: &NodeRow) -> bool {
+    fn present_entry(row: &NodeRow) -> Option<NodeId> {
         match row.state {
-            NodeState::Active | NodeState::Draining => true,
-            NodeState::Offline => false,
+            NodeState::Active | NodeState::Draining => Some(row.id),
+            NodeState::Offline => None,
         }
     }
 
-    fn is_active_scheduler(row: &NodeRow) -> bool {
-        row.role == NodeRole::Scheduler && row.state == NodeState::Active
+    fn scheduler_entry(row: &NodeRow) -> Option<NodeId> {
+        (row.role == NodeRole::Scheduler && row.state == NodeState::Active).then_some(row.id)
     }
 }
 
@@ -73,21 +74,10 @@ impl Record for NodeRow {
     }
 
     fn reindex(index: &mut NodeIndex, before: Option<&Self>, after: Option<&Self>) {
-        let sets: [(&mut BTreeSet<NodeId>, fn(&Self) -> bool); 2] = [
-            (&mut index.present, NodeIndex::is_present),
-            (&mut index.schedulers, NodeIndex::is_active_scheduler),
-        ];
-        for (set, belongs) in sets {
-            match (before.filter(|row| belongs(row)), after.filter(|row| belongs(row))) {
-                (Some(_), Some(_)) | (None, None) => {}
-                (Some(row), None) => {
-                    set.remove(&row.id);
-                }
-                (None, Some(row)) => {
-                    set.insert(row.id);
-                }
-            }
-        }
+        let present = NodeIndex::present_entry;
+        shift(&mut index.present, before.and_then(present), after.and_then(present));
+        let scheduler = NodeIndex::scheduler_entry;
+        shift(&mut index.schedulers, before.and_then(scheduler), after.and_then(scheduler));
     }
 
     fn change(delta: Delta<Self>) -> Change {

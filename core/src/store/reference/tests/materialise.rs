@@ -9,8 +9,8 @@ use crate::store::row::{RefusedAction, RefusedResource};
 
 /// Another job of the same partition, the `nth`.
 fn sibling(nth: usize) -> JobId {
-    let others = (0x1000_u128..).map(JobId::from_u128).filter(|job| PartitionId::of(*job) == partition());
-    others.skip(nth).next().expect("every partition has many jobs")
+    let mut others = (0x1000_u128..).map(JobId::from_u128).filter(|job| PartitionId::of(*job) == partition());
+    others.nth(nth).expect("every partition has many jobs")
 }
 
 fn unreadable() -> Unreadable {
