@@ -192,11 +192,14 @@ impl Oracles {
         let latest = self.latest.map_or(reply.now, |latest| latest.max(reply.now));
         self.latest = Some(latest);
         let commit = Commit { at, command, now: reply.now, reply: &reply.reply };
-        leases::check_grants(&commit, &self.mirror)?;
+        // Judged by the rows before the command, and told after whatever its changes break by themselves.
+        let grants = leases::check_grants(&commit, &self.mirror);
         for change in changes {
             self.check_change(&commit, change, latest)?;
             self.mirror.absorb(core::slice::from_ref(change));
+            self.dispatches.absorb(change);
         }
+        grants?;
         if changes.is_empty() {
             return self.records.check(&commit, &self.mirror, changes);
         }

@@ -20,6 +20,13 @@ pub(super) struct Dispatches {
 }
 
 impl Dispatches {
+    /// A row that is made waits for a confirm of its own: one from before it existed is none.
+    pub(super) fn absorb(&mut self, change: &Change) {
+        if let Change::Outbox(Delta { before: None, after: Some(row) }) = change {
+            self.confirmed.remove(&OutboxId { execution: row.execution, dispatch_no: row.dispatch_no });
+        }
+    }
+
     /// Checks that an outbox row goes only when it may. The mirror is as after the command.
     pub(super) fn check_removal(
         &self,

@@ -1,10 +1,14 @@
 //! Leases: tokens that only acquisitions raise, one holder, no early takeover, and heartbeats that grant nothing.
 
+use std::collections::BTreeSet;
+
+use fencepost_core::execution::ExecutionState;
+use fencepost_core::id::NodeId;
 use fencepost_core::lease::{HeldLease, LeaseResource};
 use fencepost_core::limits::LEASE_TTL_MAX;
 use fencepost_core::store::change::Delta;
-use fencepost_core::store::command::Command;
-use fencepost_core::store::reply::{LeadershipReply, Reply};
+use fencepost_core::store::command::{AcquireExecutions, Command};
+use fencepost_core::store::reply::{AcquireReply, LeadershipReply, Reply};
 use fencepost_core::store::row::LeaseRow;
 use fencepost_core::time::{Span, Timestamp};
 
@@ -136,15 +140,36 @@ pub(super) fn check_grants(commit: &Commit<'_>, mirror: &Mirror) -> Result<(), V
             }
             Ok(())
         }
+        (Command::AcquireExecutions(ask), Reply::Acquired(replies)) => check_execution_grants(commit, mirror, ask, replies),
         _ => Ok(()),
     }
+}
+
+/// What is pending is granted to whoever asks first.
+fn check_execution_grants(
+    commit: &Commit<'_>,
+    mirror: &Mirror,
+    ask: &AcquireExecutions,
+    replies: &[AcquireReply],
+) -> Result<(), Violation> {
+    let mut asked = BTreeSet::new();
+    for (item, reply) in ask.items.iter().zip(replies) {
+        let first = asked.insert(item.execution);
+        let pending = mirror.executions.get(&item.execution).is_some_and(|row| row.state == ExecutionState::Pending);
+        if first && pending && !matches!(reply, AcquireReply::Granted(_)) {
+            return Err(commit.broke(Invariant::HeartbeatGrantsNothing, || {
+                format!("{} is pending, and {} was told {reply:?}", item.execution, ask.node)
+            }));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that a lease that a command acts under is its node's at this very commit.
 pub(super) fn check_authority(
     commit: &Commit<'_>,
     mirror: &Mirror,
-    node: fencepost_core::id::NodeId,
+    node: NodeId,
     presented: Option<HeldLease>,
 ) -> Result<(), Violation> {
     let current = presented.and_then(|held| mirror.leases.get(&held.resource));

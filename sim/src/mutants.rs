@@ -1,0 +1,126 @@
+//! Mutants: every deliberate bug of the core, the invariant that is to catch it, and how soon it did.
+//!
+//! A mutant runs through the seeds from 0 until a run fails. It counts as killed only if the invariant that
+//! broke first is the one that was predicted: an oracle that fails for another reason proves nothing about
+//! the one that was meant.
+
+use std::ops::ControlFlow;
+
+use fencepost_core::bug::{Bug, Bugs};
+use serde::Serialize;
+
+use crate::campaign::{Campaign, Recheck};
+use crate::oracle::invariant::Invariant;
+use crate::plan::Profile;
+
+/// How many seeds each mutant may live through, unless the command line says otherwise.
+pub const SEEDS: u64 = 400;
+
+/// The invariant that catches a bug.
+#[must_use]
+pub const fn predicted(bug: Bug) -> Invariant {
+    use Invariant as I;
+    match bug {
+        Bug::FinishIgnoresToken => I::FencedWrite,
+        Bug::MaterialiseIgnoresToken => I::FencedWrite,
+        Bug::StartsWithoutLease => I::OverlapOnlyAfterExpiry,
+        Bug::CopyStartsAgain => I::OverlapOnlyAfterExpiry,
+        Bug::KeyPerAttempt => I::EffectOncePerKey,
+        Bug::RetriesForEver => I::AttemptBounds,
+        Bug::RetriesTooSoon => I::RetryNotEarly,
+        Bug::NoAttemptTimeout => I::DueWorkEnds,
+        Bug::FinishSentOnce => I::DueWorkEnds,
+        Bug::UnknownAcquireAwaited => I::DueWorkEnds,
+        Bug::DrainWaitsForHandlers => I::DrainEnds,
+        Bug::PublishesBeforeCommit => I::OutboxUntilConfirmed,
+        Bug::RemovesOutboxBeforeConfirm => I::OutboxUntilConfirmed,
+        Bug::ReturnCountsAsConfirm => I::OutboxUntilConfirmed,
+        Bug::SkippedFiresGoUnrecorded => I::NoLostFire,
+        Bug::NextFireSkipsOne => I::NoLostFire,
+        Bug::FiresAreShifted => I::NoPhantomFire,
+        Bug::NeverPromotes => I::DueWorkEnds,
+        Bug::NeverReadsOutboxBack => I::OutboxDrains,
+        Bug::NeverReleasesAboveTarget => I::PartitionsOwned,
+        Bug::AsksForLeadershipOnce => I::LeaderExists,
+        Bug::LeaderNeverRepairs => I::NoOrphanRunning,
+        Bug::SweepIgnoresCancel => I::CancelFinal,
+        Bug::SweepIgnoresBudgets => I::AttemptBounds,
+        Bug::DrainKeepsItsLeases => I::PartitionsOwned,
+        Bug::DrainNeverEnds => I::DrainEnds,
+        Bug::LeaseGrantKeepsToken => I::TokenMonotone,
+        Bug::PartitionGrantIgnoresExpiry => I::NoEarlyTakeover,
+        Bug::ExpiredLeasesStayHeld => I::HeartbeatGrantsNothing,
+        Bug::SilentOwnerLosesPartition => I::NoEarlyTakeover,
+        Bug::SilentWorkerGetsNothing => I::HeartbeatGrantsNothing,
+        Bug::RepeatedAcquireExtends => I::SingleHolder,
+        Bug::MaterialiseIgnoresWatermark => I::FencedWrite,
+        Bug::RepeatedMaterialiseResets => I::LegalTransition,
+        Bug::MaterialiseAheadOfTime => I::NoPhantomFire,
+        Bug::MaterialiseIgnoresPlanAge => I::NoPhantomFire,
+        Bug::DeletedJobsFire => I::FencedWrite,
+        Bug::SkippedRangesForgotten => I::NoLostFire,
+        Bug::PromoteWithoutOutbox => I::AtomicDispatch,
+        Bug::PromoteIgnoresDueTime => I::RetryNotEarly,
+        Bug::WaitingNeverPromoted => I::DueWorkEnds,
+        Bug::OutboxNotReadBack => I::OutboxDrains,
+        Bug::RemovalTakesOtherDispatch => I::OutboxUntilConfirmed,
+        Bug::ReturnForgetsReason => I::OutboxUntilConfirmed,
+        Bug::AcquireIgnoresNonce => I::OverlapOnlyAfterExpiry,
+        Bug::AcquireKeepsToken => I::TokenMonotone,
+        Bug::AcquireRunsEndedAgain => I::CompletedSurvives,
+        Bug::RenewRevivesLostRun => I::LegalTransition,
+        Bug::FinishOverwritesEnded => I::TerminalAbsorbs,
+        Bug::LateFinishRewritesCompleted => I::CompletedSurvives,
+        Bug::CancelledCompletes => I::CancelFinal,
+        Bug::CancelForgottenOnRetry => I::CancelFinal,
+        Bug::AttemptsNotCounted => I::AttemptBounds,
+        Bug::DeadLetterWithoutRecord => I::DeadLetterOnce,
+        Bug::TakeOverIgnoresExpiry => I::NoEarlyTakeover,
+        Bug::TakeOverIgnoresObserved => I::FencedWrite,
+        Bug::RedispatchIgnoresObserved => I::SweepIdempotent,
+        Bug::SweepFindsNothingExpired => I::NoOrphanRunning,
+        Bug::TriggerIgnoresKey => I::UniqueOccurrence,
+    }
+}
+
+/// How a mutant fared.
+#[derive(Clone, Debug, Serialize)]
+pub struct Fate {
+    /// The mutant.
+    pub name: &'static str,
+    /// The invariant that is to catch it.
+    pub predicted: &'static str,
+    /// The invariant that broke first; none if it survived.
+    pub killed_by: Option<&'static str>,
+    /// How many seeds that took.
+    pub seeds_to_kill: Option<u64>,
+}
+
+impl Fate {
+    /// Whether the predicted invariant caught it.
+    #[must_use]
+    pub fn is_as_predicted(&self) -> bool {
+        self.killed_by == Some(self.predicted)
+    }
+}
+
+/// Runs one mutant until a run fails, or through `seeds` of them.
+#[must_use]
+pub fn run(bug: Bug, seeds: u64, profile: Profile, threads: usize) -> Fate {
+    let campaign = Campaign { start: 0, seeds, profile, bugs: Bugs::only(bug), threads, recheck: Recheck::Never };
+    let mut fate =
+        Fate { name: bug.name(), predicted: predicted(bug).id(), killed_by: None, seeds_to_kill: None };
+    let mut lived = 0;
+    campaign.run(|run| {
+        lived += 1;
+        match run.ended.violation {
+            Some(violation) => {
+                fate.killed_by = Some(violation.invariant);
+                fate.seeds_to_kill = Some(lived);
+                ControlFlow::Break(())
+            }
+            None => ControlFlow::Continue(()),
+        }
+    });
+    fate
+}
