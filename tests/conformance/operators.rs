@@ -51,7 +51,7 @@ impl Draw<'_> {
         let known = self.job_row(|_| true);
         let job = known.as_ref().map_or_else(|| self.job(), |row| row.id);
         let tenant = match known {
-            Some(row) if self.chance(90) => row.tenant,
+            Some(row) if self.chance(60) => row.tenant,
             _ => self.tenant(),
         };
         Command::DeleteJob(DeleteJob { tenant, job })

@@ -5,7 +5,8 @@ use core::fmt::{Debug, Write};
 use fencepost_core::bug::Bugs;
 use fencepost_core::store::reference::ReferenceStore;
 use fencepost_core::store::tables::Contents;
-use fencepost_sim::rng::StreamKey;
+use fencepost_core::time::Timestamp;
+use fencepost_sim::rng::{Stream, StreamKey};
 use sqlx::PgConnection;
 
 use crate::arrange::Step;
@@ -78,6 +79,28 @@ fn compare(report: &mut String, expected: &Contents, seen: &Contents) {
     table(report, "malformed_message", &expected.malformed, &seen.malformed);
 }
 
+/// The sequence of a seed, drawn step by step from the state that the reference semantics are in.
+struct Sequence {
+    stream: Stream,
+    now: Timestamp,
+    steps: Vec<Step>,
+}
+
+impl Sequence {
+    fn new(seed: u64) -> Self {
+        Self { stream: StreamKey::of(seed, "conformance").open(), now: START, steps: Vec::new() }
+    }
+
+    fn draw(&mut self, reference: &ReferenceStore) -> Step {
+        let mut draw = Draw { stream: &mut self.stream, store: reference, now: self.now };
+        draw.now = draw.next_now();
+        self.now = draw.now;
+        let step = Step { now: draw.now, command: draw.next_command(&self.steps) };
+        self.steps.push(step.clone());
+        step
+    }
+}
+
 /// Runs the sequence of a seed; `Err` holds its steps up to the one after which the stores differ.
 pub(crate) async fn generate(
     database: &Database,
@@ -85,22 +108,25 @@ pub(crate) async fn generate(
     length: usize,
     coverage: &mut Coverage,
 ) -> Result<(), Vec<Step>> {
-    let mut stream = StreamKey::of(seed, "conformance").open();
+    let mut sequence = Sequence::new(seed);
     let mut pair = Pair::new(database).await;
-    let mut steps: Vec<Step> = Vec::with_capacity(length);
-    let mut now = START;
     for _ in 0..length {
-        let mut draw = Draw { stream: &mut stream, store: &pair.reference, now };
-        now = draw.next_now();
-        draw.now = now;
-        let step = Step { now, command: draw.next_command(&steps) };
-        let outcome = pair.step(&step, coverage).await;
-        steps.push(step);
-        if outcome.is_err() {
-            return Err(steps);
+        let step = sequence.draw(&pair.reference);
+        if pair.step(&step, coverage).await.is_err() {
+            return Err(sequence.steps);
         }
     }
     Ok(())
+}
+
+/// Runs the sequence of a seed on the reference semantics alone.
+pub(crate) fn rehearse(seed: u64, length: usize, coverage: &mut Coverage) {
+    let mut sequence = Sequence::new(seed);
+    let mut reference = ReferenceStore::new(Bugs::NONE);
+    for _ in 0..length {
+        let step = sequence.draw(&reference);
+        coverage.note(&reference.apply(step.now, &step.command, &mut Vec::new()).reply);
+    }
 }
 
 /// Runs these steps; says at which one the stores differ, and how.
