@@ -117,6 +117,7 @@ pub struct SchedulerSettings {
     lease_ttl_ms: Option<u64>,
     trust_margin_ms: Option<u64>,
     heartbeat_every_ms: Option<u64>,
+    live_within_ms: Option<u64>,
     cycle_every_ms: Option<u64>,
     poll_every_ms: Option<u64>,
     outbox_grace_ms: Option<u64>,
@@ -319,6 +320,11 @@ impl Settings {
                 return Err(refused(key, detail));
             }
         }
+        if scheduler.live_within <= scheduler.heartbeat_every {
+            let (within, every) = (scheduler.live_within, scheduler.heartbeat_every);
+            let detail = format!("reports every {every} are all older than {within} before the next comes");
+            return Err(refused("scheduler.live_within_ms", detail));
+        }
         Ok(())
     }
 
@@ -345,6 +351,7 @@ impl Settings {
         let set = &self.scheduler;
         override_span(&mut config.lease_ttl, set.lease_ttl_ms);
         override_span(&mut config.heartbeat_every, set.heartbeat_every_ms);
+        override_span(&mut config.live_within, set.live_within_ms);
         override_span(&mut config.cycle_every, set.cycle_every_ms);
         override_span(&mut config.poll_every, set.poll_every_ms);
         override_span(&mut config.outbox_grace, set.outbox_grace_ms);

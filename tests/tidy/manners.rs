@@ -11,6 +11,7 @@ const MAY_SLEEP: &[(&str, &str)] = &[
     ("tests/src/waiting.rs", "waits for a condition, with a limit; everybody else calls it"),
     ("prod/src/driver/tests.rs", "a paused clock: nothing really waits"),
     ("tests/driver_turmoil/", "simulated time: nothing really waits"),
+    ("tests/end_to_end/target.rs", "plays a target that takes its time; no test waits for it"),
 ];
 
 /// Public functions that take a truth value: (file, function, why). Empty is how it should be.

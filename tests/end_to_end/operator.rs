@@ -1,0 +1,98 @@
+//! A tenant's operator: creates, triggers and deletes jobs over HTTP.
+
+use std::net::SocketAddr;
+
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, Method};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+/// Whoever holds the tenant's key.
+pub(crate) struct Operator {
+    client: Client,
+    api: SocketAddr,
+    key: String,
+}
+
+/// A job to be: what it is called, when it runs, and what it calls.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    /// Its name.
+    pub(crate) name: String,
+    /// A cron expression; without one it runs only when triggered.
+    pub(crate) cron: Option<String>,
+    /// The URL that it calls.
+    pub(crate) url: String,
+}
+
+impl Wish {
+    /// However late it becomes, every fire is to run: the test is about none being lost.
+    fn definition(&self) -> Value {
+        let schedule = match &self.cron {
+            Some(expr) => json!({"kind": "cron", "expr": expr, "zone": "UTC"}),
+            None => json!({"kind": "manual"}),
+        };
+        json!({
+            "name": self.name,
+            "handler": {"name": "http"},
+            "payload": {"url": self.url},
+            "schedule": schedule,
+            "misfire": {"catch_up": {"cap": 100}},
+            "misfire_grace_ms": 600_000,
+            "attempt_timeout_ms": 30_000,
+            "retry": {"base_ms": 500, "cap_ms": 2_000},
+        })
+    }
+}
+
+impl Operator {
+    /// With this key, against this API.
+    pub(crate) fn new(client: Client, api: SocketAddr, key: String) -> Self {
+        Self { client, api, key }
+    }
+
+    /// Creates a job.
+    pub(crate) async fn create(&self, wish: &Wish) -> Uuid {
+        let (status, body) = self.ask(Method::POST, "/v1/jobs", Some(&wish.definition())).await;
+        assert_eq!(status, 201, "creating {wish:?}: {body}");
+        id_of(&body)
+    }
+
+    /// Tries to create a job that cannot be: what the answer points at.
+    pub(crate) async fn is_refused(&self, wish: &Wish) -> String {
+        let (status, body) = self.ask(Method::POST, "/v1/jobs", Some(&wish.definition())).await;
+        assert_eq!(status, 400, "creating {wish:?}: {body}");
+        body["pointer"].as_str().expect("a refusal names the field").to_owned()
+    }
+
+    /// Runs a job now: the execution.
+    pub(crate) async fn trigger(&self, job: Uuid) -> Uuid {
+        let (status, body) = self.ask(Method::POST, &format!("/v1/jobs/{job}/trigger"), None).await;
+        assert_eq!(status, 201, "triggering {job}: {body}");
+        id_of(&body)
+    }
+
+    /// Deletes a job.
+    pub(crate) async fn delete(&self, job: Uuid) {
+        let (status, body) = self.ask(Method::DELETE, &format!("/v1/jobs/{job}"), None).await;
+        assert_eq!(status, 200, "deleting {job}: {body}");
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let url = format!("http://{}{path}", self.api);
+        let mut request = self.client.request(method, url).bearer_auth(&self.key);
+        if let Some(body) = body {
+            request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
+        }
+        let answer = request.send().await.expect("nothing is done to the API");
+        let status = answer.status().as_u16();
+        let text = answer.text().await.expect("an answer has an end");
+        let body = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text:?}"));
+        (status, body)
+    }
+}
+
+fn id_of(body: &Value) -> Uuid {
+    let id = body["id"].as_str().and_then(|id| id.parse().ok());
+    id.unwrap_or_else(|| panic!("there is no id in {body}"))
+}
