@@ -115,16 +115,21 @@ impl RabbitPublisher {
         }
     }
 
-    async fn live(&self) -> Arc<Live> {
+    /// A connection that takes publications, other than one that has just failed.
+    async fn live(&self, failed: Option<u64>) -> Arc<Live> {
         let mut link = self.link.clone();
-        loop {
-            if let LinkState::Up(live) = &*link.borrow_and_update() {
-                return Arc::clone(live);
-            }
-            if link.changed().await.is_err() {
-                // The keeper never ends before the publisher; without it there is nothing to wait for.
-                core::future::pending::<()>().await;
-            }
+        let usable = |state: &LinkState| match state {
+            LinkState::Up(live) => failed != Some(live.generation),
+            LinkState::Blocked | LinkState::Down => false,
+        };
+        let found = match link.wait_for(usable).await.as_deref() {
+            Ok(LinkState::Up(live)) => Some(Arc::clone(live)),
+            Ok(LinkState::Blocked | LinkState::Down) | Err(_) => None,
+        };
+        match found {
+            Some(live) => live,
+            // The keeper never ends before the publisher; without it there is nothing to wait for.
+            None => core::future::pending().await,
         }
     }
 
@@ -158,13 +163,26 @@ impl RabbitPublisher {
         Ok(())
     }
 
-    async fn prepare(&self, messages: &[Arc<ExecutionMessage>]) -> (Arc<Live>, Result<Channel, BrokerError>) {
-        let live = self.live().await;
-        let channel = match self.channel(&live).await {
-            Ok(channel) => self.declare(&live, &channel, messages).await.map(|()| channel),
-            Err(error) => Err(error),
-        };
-        (live, channel)
+    /// A channel on which these can be published. As nothing was sent yet, a connection that turns out to be
+    /// dead is no reason to give up, only to wait for the next.
+    async fn prepare(&self, messages: &[Arc<ExecutionMessage>]) -> Result<(Arc<Live>, Channel), BrokerError> {
+        let mut failed = None;
+        loop {
+            let live = self.live(failed).await;
+            let prepared = match self.channel(&live).await {
+                Ok(channel) => self.declare(&live, &channel, messages).await.map(|()| channel),
+                Err(error) => Err(error),
+            };
+            match prepared {
+                Ok(channel) => return Ok((live, channel)),
+                Err(BrokerError::Broker(error)) if error.is_amqp_soft_error() => return Err(error.into()),
+                Err(error) => {
+                    tracing::debug!(%error, "a connection is dead");
+                    live.broken.notify_one();
+                    failed = Some(live.generation);
+                }
+            }
+        }
     }
 
     async fn publish_by(&self, deadline: Instant, messages: &[Arc<ExecutionMessage>]) -> Vec<PublishOutcome> {
@@ -172,10 +190,9 @@ impl RabbitPublisher {
         let Ok(lane) = timeout_at(deadline, self.lanes.acquire()).await else { return unknown() };
         let _lane = lane.expect("nobody closes the lanes");
         let (live, channel) = match timeout_at(deadline, self.prepare(messages)).await {
-            Ok((live, Ok(channel))) => (live, channel),
-            Ok((live, Err(error))) => {
-                tracing::warn!(%error, "nothing could be published");
-                live.broken.notify_one();
+            Ok(Ok(prepared)) => prepared,
+            Ok(Err(error)) => {
+                tracing::error!(%error, "nothing could be published: does a queue exist with other properties?");
                 return unknown();
             }
             Err(_) => return unknown(),
