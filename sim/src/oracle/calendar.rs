@@ -152,7 +152,8 @@ impl Calendar {
 
     /// How far the twin of a local second near an instant can be: by as much as the clock is changed there.
     fn farthest_twin(&self, near: i64) -> i64 {
-        let offsets = (near - MARGIN..near + MARGIN).step_by(HOUR as usize).chain([near + MARGIN]);
+        // Changes are at least a day apart: steps of half a day pass over none.
+        let offsets = (near - MARGIN..near + MARGIN).step_by((DAY / 2) as usize).chain([near + MARGIN]);
         let (least, most) = offsets
             .map(|at| self.offset(at))
             .fold((i64::MAX, i64::MIN), |(least, most), offset| (least.min(offset), most.max(offset)));
