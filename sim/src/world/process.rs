@@ -4,6 +4,9 @@
 //! a process may stand still or die in it. That gap is where most of a distributed system's mistakes live, so
 //! the world can stop a process at any effect, and send what it held when it goes on, however much later.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use fencepost_core::job::HandlerName;
 use fencepost_core::time::Span;
 
 use super::World;
@@ -13,7 +16,7 @@ use super::role::{Recorder, Role, RoleEffect, RoleEvent};
 use super::store_calls::Caller;
 use super::traffic::ConsumerSide;
 use crate::fault::FaultKind;
-use crate::plan::NodeSlot;
+use crate::plan::{NodeSlot, Plan};
 use crate::rng::PPM;
 use crate::sim_time::SimTime;
 use crate::timeline::Moment;
@@ -74,6 +77,9 @@ impl World<'_> {
             config.node = later_id(config.node, life.incarnation);
             config.schema += node.upgrades;
             config.bugs = bugs;
+            if self.recovery.is_some() {
+                config.handlers = all_handlers(self.plan);
+            }
             let id = config.node;
             (Role::worker(config), id)
         };
@@ -406,6 +412,15 @@ impl World<'_> {
         };
         self.end_process(life.slot, restart_after);
     }
+}
+
+/// What the newest worker knows: after the heal, all do.
+pub(super) fn all_handlers(plan: &Plan) -> BTreeMap<HandlerName, BTreeSet<u32>> {
+    let mut all: BTreeMap<HandlerName, BTreeSet<u32>> = BTreeMap::new();
+    for (name, versions) in plan.workers.iter().flat_map(|spec| &spec.config.handlers) {
+        all.entry(name.clone()).or_default().extend(versions);
+    }
+    all
 }
 
 /// When a slow process loses its time.

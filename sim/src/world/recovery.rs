@@ -10,6 +10,7 @@ use fencepost_core::time::{Span, Timestamp};
 use super::World;
 use super::happening::Happening;
 use super::node::{AfterDrain, Status};
+use super::process::all_handlers;
 use super::striking::WORLD_LANE;
 use crate::fault::FaultKind;
 use crate::oracle::Recovery;
@@ -74,7 +75,18 @@ impl World<'_> {
                 Status::Down | Status::Up => {}
             }
         }
+        self.upgrade_old_workers();
         self.queue.push(self.now.plus(AT_LEAST), Happening::Look);
+    }
+
+    /// A roll-out under way is completed: workers that do not know every handler are replaced.
+    fn upgrade_old_workers(&mut self) {
+        let all = all_handlers(self.plan);
+        for (index, spec) in self.plan.workers.iter().enumerate() {
+            if spec.config.handlers != all {
+                self.crash(self.plan.worker_slot(index), Some(Span::from_secs(1)));
+            }
+        }
     }
 
     pub(super) fn on_look(&mut self) {
