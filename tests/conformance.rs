@@ -18,6 +18,8 @@ mod coverage;
 mod database;
 #[path = "conformance/operators.rs"]
 mod operators;
+#[path = "conformance/plans.rs"]
+mod plans;
 #[path = "conformance/schedulers.rs"]
 mod schedulers;
 #[path = "conformance/sequence.rs"]

@@ -63,6 +63,7 @@ mod return_outbox;
 mod sweep;
 mod tenants;
 
+pub use connections::PLANNING;
 pub use notifications::listen;
 
 /// How often a command is tried that lost a deadlock or met rows in motion.

@@ -19,6 +19,23 @@ const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(10);
 /// How many prepared statements a connection keeps. More than there are in this module.
 const STATEMENTS: usize = 200;
 
+/// How statements are planned on these connections.
+///
+/// A plan is made once per statement and connection, perhaps while the tables are still empty, and must fit
+/// when they are not. Every statement finds its rows by an index, in the order of its arrays or of its answer, so
+/// the shapes that suit small tables alone are not offered at all. A test explains every statement on empty
+/// tables and refuses one that would walk a table.
+pub const PLANNING: [(&str, &str); 8] = [
+    ("plan_cache_mode", "force_generic_plan"),
+    ("enable_seqscan", "off"),
+    ("enable_bitmapscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("enable_material", "off"),
+    ("enable_memoize", "off"),
+    ("jit", "off"),
+];
+
 /// The connections of one lane.
 #[derive(Debug)]
 pub(super) struct Connections {
@@ -36,10 +53,6 @@ pub(super) struct Lent<'a> {
 
 impl Connections {
     /// At most `most` connections by `options`.
-    ///
-    /// Plans are made once per statement and connection, perhaps while the tables are still empty, and must
-    /// fit when they are not: every statement finds its rows by an index, in the order of its arrays, so other
-    /// shapes are not offered at all.
     pub(super) fn new(options: PgConnectOptions, lane: &str, most: u32) -> Self {
         let timeout = STORE_CALL_TIMEOUT.as_millis().to_string();
         let idle = IDLE_IN_TRANSACTION.as_millis().to_string();
@@ -50,15 +63,8 @@ impl Connections {
                 ("statement_timeout", timeout.as_str()),
                 ("idle_in_transaction_session_timeout", idle.as_str()),
                 ("default_transaction_isolation", "read committed"),
-                ("plan_cache_mode", "force_generic_plan"),
-                ("enable_seqscan", "off"),
-                ("enable_bitmapscan", "off"),
-                ("enable_hashjoin", "off"),
-                ("enable_mergejoin", "off"),
-                ("enable_memoize", "off"),
-                ("enable_sort", "off"),
-                ("jit", "off"),
-            ]);
+            ])
+            .options(PLANNING);
         let most = usize::try_from(most.max(1)).expect("a count of connections fits a usize");
         Self { options, permits: Semaphore::new(most), idle: Mutex::new(Vec::new()) }
     }
