@@ -114,11 +114,7 @@ fn take_over(turn: &Turn<'_>, expired: &ExpiredRun) -> RepairItem {
         run: expired.run,
         cancel: expired.cancel,
         sign: expired.sign,
-        end: if turn.has(Bug::SweepIgnoresBudgets) {
-            TakeOverEnd::Retry(RESCUE_DELAY_BASE)
-        } else {
-            end_of(turn, expired)
-        },
+        end: end_of(turn, expired),
     }
 }
 
@@ -130,6 +126,9 @@ fn end_of(turn: &Turn<'_>, expired: &ExpiredRun) -> TakeOverEnd {
     match expired.cancel {
         CancelState::Requested if !turn.has(Bug::SweepIgnoresCancel) => return TakeOverEnd::Cancelled,
         CancelState::Requested | CancelState::None => {}
+    }
+    if turn.has(Bug::SweepIgnoresBudgets) {
+        return TakeOverEnd::Retry(RESCUE_DELAY_BASE);
     }
     let (rescues, lost_starts) = match expired.sign {
         LeaseSign::Started => (expired.rescues.saturating_add(1), expired.lost_starts),
