@@ -118,6 +118,16 @@ fn missed_fires_are_passed_over_on_record_and_the_latest_runs() {
 }
 
 #[test]
+fn a_one_shot_that_is_to_run_although_it_is_past_is_not_missed() {
+    let mut world = World::with(1);
+    world.seconds(100);
+    let more = r#","run_if_past":true,"misfire":{"catch_up":{"cap":1,"window_ms":60000}}"#;
+    world.job(&format!(r#"{{"kind":"one_shot","at":"{}"}}"#, super::world::START), more);
+    world.seconds(1);
+    assert_eq!((world.published.len(), world.only_execution().due_at), (1, super::world::START));
+}
+
+#[test]
 fn an_unreadable_job_is_put_off_and_hides_nothing() {
     let mut world = World::with(1);
     world.seconds(5);
