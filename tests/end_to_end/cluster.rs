@@ -10,7 +10,7 @@ use crate::operator::Operator;
 use crate::process::{self, Process};
 
 /// The lease of leadership, partitions and executions.
-pub(crate) const LEASE: Duration = Duration::from_secs(3);
+pub(crate) const LEASE: Duration = Duration::from_secs(4);
 /// How long a drain may take by the settings.
 pub(crate) const DRAIN_WITHIN: Duration = Duration::from_secs(10);
 

@@ -150,6 +150,13 @@ impl Ledger {
         rows.into_iter().map(|(about, action, count)| ((about, action), count)).collect()
     }
 
+    /// How often a node was refused something that it asked for under a lease of leadership or a partition.
+    pub(crate) async fn refused_under_leases(&self, label: &str) -> i64 {
+        let query = "SELECT coalesce(sum(r.count), 0)::int8 FROM refusal r JOIN node n ON n.id = r.node
+                     WHERE n.label = $1 AND r.resource LIKE 'lease/%'";
+        sqlx::query_scalar(query).bind(label).fetch_one(&self.pool).await.expect("the tables are there")
+    }
+
     /// Rows that say that something was passed over, given up, or not understood.
     pub(crate) async fn mishaps(&self) -> i64 {
         self.number(

@@ -26,7 +26,8 @@ pub(crate) struct Wish {
 }
 
 impl Wish {
-    /// However late it becomes, every fire is to run: the test is about none being lost.
+    /// However late it becomes and however many workers are lost, every fire is to run: the test is about none
+    /// being lost.
     fn definition(&self) -> Value {
         let schedule = match &self.cron {
             Some(expr) => json!({"kind": "cron", "expr": expr, "zone": "UTC"}),
@@ -40,7 +41,7 @@ impl Wish {
             "misfire": {"catch_up": {"cap": 100}},
             "misfire_grace_ms": 600_000,
             "attempt_timeout_ms": 30_000,
-            "retry": {"base_ms": 500, "cap_ms": 2_000},
+            "retry": {"base_ms": 500, "cap_ms": 2_000, "max_attempts": 100, "max_rescues": 100, "max_lost_starts": 100},
         })
     }
 }

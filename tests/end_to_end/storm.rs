@@ -23,7 +23,7 @@ const EVERY_SECOND: &str = "* * * * * *";
 const TICKS: u32 = 10;
 /// How long the target takes over those that are not.
 const PAUSES_MS: [u32; 3] = [2_000, 3_000, 4_000];
-/// The job of the crontab that fires every minute, so that each run sees it fire.
+/// The job of the crontab that fires every minute, so that it can be waited for.
 const EVERY_MINUTE: &str = "heartbeat-probe";
 /// A call that arrived no longer ago than this will not be answered before its caller is killed.
 const JUST_ARRIVED: Duration = Duration::from_millis(700);
@@ -52,6 +52,8 @@ pub(crate) struct Story {
     pub(crate) through: i64,
     /// Executions whose calls were under way when their worker was killed.
     pub(crate) caught: Vec<Uuid>,
+    /// The scheduler that was frozen and thawed.
+    pub(crate) thawed: String,
     /// What the processes that were not killed say was refused to them.
     pub(crate) refused: Refusals,
 }
@@ -71,12 +73,15 @@ pub(crate) async fn pass(
     runs_since(ledger, &every_second, 0, 3).await;
 
     let (killed, caught) = kill_a_worker(cluster, ledger, target).await;
-    let thawed_at = freeze_the_leader(cluster, ledger).await;
+    let (thawed, thawed_at) = freeze_the_leader(cluster, ledger).await;
     match trust {
-        TrustWindow::On => {}
+        TrustWindow::On => {
+            let every_minute = jobs.iter().filter(|job| job.name == EVERY_MINUTE).map(|job| job.id);
+            runs_since(ledger, &every_minute.collect::<Vec<Uuid>>(), 0, 1).await;
+        }
         TrustWindow::Off => {
             until("the thawed scheduler is refused something", PATIENCE, async || {
-                (!ledger.refusals().await.is_empty()).then_some(())
+                (ledger.refused_under_leases(&thawed).await > 0).then_some(())
             })
             .await;
         }
@@ -87,15 +92,12 @@ pub(crate) async fn pass(
     })
     .await;
     runs_since(ledger, &every_second, thawed_at, 5).await;
-    let every_minute: Vec<Uuid> =
-        jobs.iter().filter(|job| job.name == EVERY_MINUTE).map(|job| job.id).collect();
-    runs_since(ledger, &every_minute, 0, 1).await;
 
     let through = end_work(cluster, ledger, &jobs).await;
     drain_a_busy_worker(cluster, ledger, target, errand).await;
     let refused = refused_to(cluster).await;
     drain_the_rest(cluster, ledger, &killed).await;
-    Story { jobs, through, caught, refused }
+    Story { jobs, through, caught, thawed, refused }
 }
 
 /// Both schedulers own half of the partitions, and one of them leads.
@@ -164,8 +166,8 @@ async fn kill_a_worker(cluster: &mut Cluster, ledger: &Ledger, target: &Target) 
 }
 
 /// Freezes the scheduler that leads until others have taken over what it held and three lease times have
-/// passed; meanwhile a new worker starts. When it was thawed.
-async fn freeze_the_leader(cluster: &mut Cluster, ledger: &Ledger) -> i64 {
+/// passed; meanwhile a new worker starts. Which it was, and when it was thawed.
+async fn freeze_the_leader(cluster: &mut Cluster, ledger: &Ledger) -> (String, i64) {
     let leader = until("somebody leads and owns partitions", PATIENCE, async || {
         let leader = ledger.leader().await?;
         ledger.owners().await.contains_key(&leader).then_some(leader)
@@ -186,7 +188,7 @@ async fn freeze_the_leader(cluster: &mut Cluster, ledger: &Ledger) -> i64 {
     })
     .await;
     cluster.scheduler(&leader).signal(Signal::Thaw);
-    thawed_at
+    (leader, thawed_at)
 }
 
 /// Waits until every fire so far has run, deletes all jobs, and waits until nothing is left to do. Up to when

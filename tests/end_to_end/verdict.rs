@@ -25,8 +25,10 @@ pub(crate) struct Summary {
     calls: usize,
     repeated: usize,
     caught: usize,
-    pub(crate) refusals: i64,
+    refusals: i64,
     refused: String,
+    /// Of the refusals, those of the thawed scheduler, under leases that had passed on.
+    pub(crate) refused_to_thawed: i64,
     longest_lag: f64,
 }
 
@@ -36,7 +38,7 @@ impl fmt::Display for Summary {
             f,
             "{} jobs, {} fires, none lost or doubled ({} cancelled by deleting their jobs); {} calls, of which {} \
              repeated under a higher token after a worker was lost ({} were under way when it was killed); {} \
-             refused writes, all on record{}; longest lag {:.1} s",
+             refused writes, all on record{}, {} of them to the thawed scheduler; longest lag {:.1} s",
             self.jobs,
             self.fires,
             self.cancelled,
@@ -45,6 +47,7 @@ impl fmt::Display for Summary {
             self.caught,
             self.refusals,
             self.refused,
+            self.refused_to_thawed,
             self.longest_lag,
         )
     }
@@ -82,6 +85,7 @@ pub(crate) async fn judge(story: &Story, ledger: &Ledger, target: &Target) -> Su
         caught: story.caught.len(),
         refusals: recorded.values().sum(),
         refused: if refused.is_empty() { String::new() } else { format!(" ({})", refused.join(", ")) },
+        refused_to_thawed: ledger.refused_under_leases(&story.thawed).await,
         longest_lag: longest_lag(&calls),
     }
 }
