@@ -77,13 +77,17 @@ async fn no_statement_walks_a_large_table() {
     let statements = statements();
     assert!(statements.len() > 40, "only {} statements were found", statements.len());
     let mut report = Vec::new();
-    for (statement, parameters) in statements {
-        let plan = explain(&mut connection, &statement, parameters).await;
-        let mut found = Vec::new();
-        walks(&plan[0]["Plan"], &mut found);
-        if !found.is_empty() {
-            report.push(format!("{found:?} in {statement}"));
+    // Never looked at, a table counts as ten pages; vacuumed while empty, as one row.
+    for known in ["nothing", "that all are empty"] {
+        for (statement, parameters) in &statements {
+            let plan = explain(&mut connection, statement, *parameters).await;
+            let mut found = Vec::new();
+            walks(&plan[0]["Plan"], &mut found);
+            if !found.is_empty() {
+                report.push(format!("{found:?}, where the planner knows {known}, in {statement}"));
+            }
         }
+        sqlx::raw_sql("VACUUM ANALYZE").execute(&mut connection).await.expect("the database is the test's own");
     }
     assert!(report.is_empty(), "{report:#?}");
     drop(connection);

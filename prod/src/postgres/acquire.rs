@@ -81,7 +81,7 @@ async fn grant(
                OR c.now < e.materialised_at
            FROM clock c, unnest($4::uuid[], $5::int8[], $6::int8[], $7::int8[])
              AS i (id, nonce, published_at, held)
-           WHERE e.id = i.id AND e.state = 'pending' AND e.token < 9223372036854775807
+           WHERE e.id = ANY (ARRAY[i.id]) AND e.state = 'pending' AND e.token < 9223372036854775807
              AND (e.nonce_node IS DISTINCT FROM $2 OR e.nonce <> i.nonce)
            RETURNING e.id, e.token, e.attempts, e.due_at, e.leased_at AS "leased_at!", e.cancel_requested,
              c.now AS "now!""#,
@@ -135,7 +135,7 @@ async fn explain(
         HeldColumns,
         "SELECT e.id, e.state, e.token, e.attempts, e.nonce, e.nonce_node, e.expires_at, e.due_at, e.leased_at,
            e.cancel_requested
-         FROM unnest($1::uuid[]) AS i (id) JOIN execution e ON e.id = i.id",
+         FROM unnest($1::uuid[]) AS i (id) JOIN execution e ON e.id = ANY (ARRAY[i.id])",
         &ids,
     )
     .fetch_all(&mut *conn)

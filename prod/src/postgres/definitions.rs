@@ -85,7 +85,7 @@ impl Definitions {
         let rows = sqlx::query!(
             "SELECT v.job, v.version, v.definition
              FROM unnest($1::uuid[], $2::int8[]) AS i (job, version)
-             JOIN job_version v ON v.job = i.job AND v.version = i.version",
+             JOIN job_version v ON v.job = ANY (ARRAY[i.job]) AND v.version = i.version",
             &jobs,
             &versions,
         )

@@ -174,7 +174,7 @@ pub(super) async fn put_off(
                unreadable_zone_data = i.zone_data, next_try_at = i.next_try_at
              FROM unnest($1::uuid[], $2::text[], $3::int4[], $4::text[], $5::int8[])
                AS i (id, reason, schema, zone_data, next_try_at)
-             WHERE j.id = i.id",
+             WHERE j.id = ANY (ARRAY[i.id])",
             &put_off.keys().map(|id| id.as_uuid()).collect::<Vec<_>>(),
             &put_off.values().map(|item| item.unreadable.reason.to_string()).collect::<Vec<_>>(),
             &put_off.values().map(|item| i32::from(item.unreadable.schema)).collect::<Vec<_>>(),

@@ -40,7 +40,7 @@ impl Attempts {
             runs.into_iter().map(|run| (run.execution.as_uuid(), run.token.as_i64())).unzip();
         let rows = sqlx::query!(
             "SELECT a.execution, a.token, a.ended FROM unnest($1::uuid[], $2::int8[]) AS i (execution, token)
-             JOIN attempt a ON a.execution = i.execution AND a.token = i.token",
+             JOIN attempt a ON a.execution = ANY (ARRAY[i.execution]) AND a.token = i.token",
             &executions,
             &tokens,
         )

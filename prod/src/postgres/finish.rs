@@ -65,7 +65,7 @@ async fn complete(
                OR c.now < greatest(e.materialised_at, e.published_at, e.received_at, e.leased_at,
                  CASE WHEN i.ago IS NULL THEN e.started_at END)
            FROM clock c, unnest($2::uuid[], $3::int8[], $4::int8[]) AS i (id, token, ago)
-           WHERE e.id = i.id AND e.state = 'running' AND e.token = i.token
+           WHERE e.id = ANY (ARRAY[i.id]) AND e.state = 'running' AND e.token = i.token
            RETURNING e.id, c.now AS "now!""#,
         cx.given,
         &firsts.keys().map(|id| id.as_uuid()).collect::<Vec<_>>(),

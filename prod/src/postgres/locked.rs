@@ -112,7 +112,7 @@ impl LockedExecutions {
                  e.dispatch_no, e.dispatched_at, e.redispatches, e.leased_at, e.started_at, e.finished_at,
                  e.lag_clamped, e.error,
                  greatest(e.materialised_at, e.published_at, e.received_at) AS "latest_before!"
-               FROM unnest($1::uuid[]) WITH ORDINALITY AS i (id, place) JOIN execution e ON e.id = i.id
+               FROM unnest($1::uuid[]) WITH ORDINALITY AS i (id, place) JOIN execution e ON e.id = ANY (ARRAY[i.id])
                ORDER BY i.place FOR NO KEY UPDATE OF e"#,
             &ids,
         )
@@ -189,7 +189,7 @@ impl LockedExecutions {
                AS i (id, state, owner, expires_at, start_seen, cancel_requested, attempts, rescues,
                  lost_starts, next_try_at, waiting, waits, dispatch_no, dispatched_at, redispatches, started_at,
                  finished_at, lag_clamped, error)
-             WHERE e.id = i.id",
+             WHERE e.id = ANY (ARRAY[i.id])",
             &changed.iter().map(|row| row.id.as_uuid()).collect::<Vec<_>>(),
             &changed.iter().map(|row| row.state.name().to_owned()).collect::<Vec<_>>(),
             &changed.iter().map(|row| row.owner.map(NodeId::as_uuid)).collect::<Vec<_>>() as &[Option<Uuid>],

@@ -108,7 +108,7 @@ async fn advance(
            unreadable_reason = NULL, unreadable_schema = NULL, unreadable_zone_data = NULL
          FROM unnest($1::uuid[], $2::int2[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::int8[])
            AS i (id, partition, version, expected_fire, recorded_through, next_fire_time, runs)
-         WHERE j.id = i.id AND j.partition = i.partition AND j.state = 'active' AND j.version = i.version
+         WHERE j.id = ANY (ARRAY[i.id]) AND j.partition = i.partition AND j.state = 'active' AND j.version = i.version
            AND j.next_fire_time IS NOT DISTINCT FROM i.expected_fire
          RETURNING j.id, j.tenant",
         &timely.keys().map(|id| id.as_uuid()).collect::<Vec<_>>(),
@@ -202,7 +202,7 @@ async fn count_runs(
     if !jobs.is_empty() {
         sqlx::query!(
             "UPDATE job j SET runs = j.runs - i.existed
-             FROM unnest($1::uuid[], $2::int8[]) AS i (id, existed) WHERE j.id = i.id",
+             FROM unnest($1::uuid[], $2::int8[]) AS i (id, existed) WHERE j.id = ANY (ARRAY[i.id])",
             &jobs,
             &existed,
         )

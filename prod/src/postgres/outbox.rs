@@ -92,12 +92,12 @@ pub(super) async fn scan(
            read_back AS (
              UPDATE outbox_event o SET tries = o.tries + 1,
                next_try_at = greatest($1 + grown_delay($6, o.tries, $7), o.created_at)
-             FROM picked p WHERE o.execution = p.execution AND o.dispatch_no = p.dispatch_no
+             FROM picked p WHERE o.execution = ANY (ARRAY[p.execution]) AND o.dispatch_no = p.dispatch_no
              RETURNING o.execution, o.dispatch_no, p.next_try_at AS picked_at)
            SELECT r.picked_at AS "picked_at!", r.execution AS "execution!", r.dispatch_no AS "dispatch_no!",
              e.tenant, e.job, e.job_version, e.occurrence, e.fire, e.manual_key, e.origin, e.replay_number,
              e.key, e.due_at, e.payload
-           FROM read_back r JOIN execution e ON e.id = r.execution"#,
+           FROM read_back r JOIN execution e ON e.id = ANY (ARRAY[r.execution])"#,
         now,
         &partitions,
         ask.node.as_uuid(),
@@ -146,7 +146,7 @@ pub(super) async fn remove(
         r#"WITH clock AS MATERIALIZED (SELECT store_now($1) AS now)
            DELETE FROM outbox_event o
            USING clock c, unnest($2::uuid[], $3::int4[]) AS i (execution, dispatch_no)
-           WHERE o.execution = i.execution AND o.dispatch_no = i.dispatch_no AND o.created_at + $4::int8 > c.now
+           WHERE o.execution = ANY (ARRAY[i.execution]) AND o.dispatch_no = i.dispatch_no AND o.created_at + $4::int8 > c.now
            RETURNING o.execution, o.dispatch_no, c.now AS "now!""#,
         cx.given,
         &executions,
@@ -187,7 +187,7 @@ async fn remove_late(
     sqlx::query!(
         r#"SELECT count(*) AS "locked!" FROM (
              SELECT FROM unnest($1::uuid[], $2::int4[]) WITH ORDINALITY AS i (id, dispatch_no, place)
-             JOIN execution e ON e.id = i.id WHERE e.state = 'pending' AND e.dispatch_no = i.dispatch_no
+             JOIN execution e ON e.id = ANY (ARRAY[i.id]) WHERE e.state = 'pending' AND e.dispatch_no = i.dispatch_no
              ORDER BY i.place FOR NO KEY UPDATE OF e) AS locked"#,
         &executions,
         &numbers,
@@ -200,7 +200,7 @@ async fn remove_late(
     };
     let rows = sqlx::query!(
         "DELETE FROM outbox_event o USING unnest($1::uuid[], $2::int4[]) AS i (execution, dispatch_no)
-         WHERE o.execution = i.execution AND o.dispatch_no = i.dispatch_no
+         WHERE o.execution = ANY (ARRAY[i.execution]) AND o.dispatch_no = i.dispatch_no
          RETURNING o.execution, o.dispatch_no, o.created_at",
         &executions,
         &numbers,
@@ -219,7 +219,7 @@ async fn remove_late(
     sqlx::query!(
         "UPDATE execution e SET dispatched_at = $1
          FROM unnest($2::uuid[], $3::int4[]) AS i (execution, dispatch_no)
-         WHERE e.id = i.execution AND e.dispatch_no = i.dispatch_no AND e.state = 'pending'",
+         WHERE e.id = ANY (ARRAY[i.execution]) AND e.dispatch_no = i.dispatch_no AND e.state = 'pending'",
         now,
         &executions,
         &numbers,
@@ -258,7 +258,7 @@ pub(super) async fn rows_of(
     let ids: BTreeSet<Uuid> = executions.into_iter().map(ExecutionId::as_uuid).collect();
     let rows = sqlx::query!(
         "SELECT o.execution, o.dispatch_no FROM unnest($1::uuid[]) AS i (id)
-         JOIN outbox_event o ON o.execution = i.id",
+         JOIN outbox_event o ON o.execution = ANY (ARRAY[i.id])",
         &ids.into_iter().collect::<Vec<_>>(),
     )
     .fetch_all(conn)

@@ -49,7 +49,7 @@ pub(super) async fn promote(
            promoted AS (
              UPDATE execution e SET state = 'pending', waiting = NULL, next_try_at = NULL,
                dispatch_no = e.dispatch_no + 1, dispatched_at = $1
-             FROM picked p WHERE e.id = p.id
+             FROM picked p WHERE e.id = ANY (ARRAY[p.id])
              RETURNING p.next_try_at AS picked_at, e.id, e.dispatch_no, e.tenant, e.partition, e.job,
                e.job_version, e.occurrence, e.fire, e.manual_key, e.origin, e.replay_number, e.key, e.due_at,
                e.payload),

@@ -191,7 +191,7 @@ impl Repairs {
             let (executions, numbers) = outbox::columns(&self.dropped);
             sqlx::query!(
                 "DELETE FROM outbox_event o USING unnest($1::uuid[], $2::int4[]) AS i (execution, dispatch_no)
-                 WHERE o.execution = i.execution AND o.dispatch_no = i.dispatch_no",
+                 WHERE o.execution = ANY (ARRAY[i.execution]) AND o.dispatch_no = i.dispatch_no",
                 &executions,
                 &numbers,
             )

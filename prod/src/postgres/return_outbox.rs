@@ -24,7 +24,7 @@ pub(super) async fn return_rows(
     let (ids, numbers) = outbox::columns(&asked);
     let rows = sqlx::query!(
         "DELETE FROM outbox_event o USING unnest($1::uuid[], $2::int4[]) AS i (execution, dispatch_no)
-         WHERE o.execution = i.execution AND o.dispatch_no = i.dispatch_no
+         WHERE o.execution = ANY (ARRAY[i.execution]) AND o.dispatch_no = i.dispatch_no
          RETURNING o.execution, o.dispatch_no",
         &ids,
         &numbers,

@@ -86,13 +86,13 @@ async fn undelivered(conn: &mut PgConnection, ask: &ScanSweep, now: i64) -> Resu
             WHERE e.state = 'pending' AND e.waiting IS NULL
               AND e.dispatched_at <= $1::int8 - least($2::int8, $3::int8)
               AND e.dispatched_at + grown_delay($2, e.redispatches, $3) <= $1
-              AND NOT EXISTS (SELECT FROM outbox_event o WHERE o.execution = e.id)
+              AND NOT EXISTS (SELECT FROM outbox_event o WHERE o.execution = ANY (ARRAY[e.id]))
             ORDER BY e.dispatched_at, e.id LIMIT $4)
            UNION ALL
            (SELECT e.id, e.dispatch_no, e.dispatched_at FROM execution e
             WHERE e.state = 'pending' AND e.waiting IS NULL AND e.dispatched_at > $1
               AND e.dispatched_at + grown_delay($2, e.redispatches, $3) > $1::int8 + $3::int8
-              AND NOT EXISTS (SELECT FROM outbox_event o WHERE o.execution = e.id)
+              AND NOT EXISTS (SELECT FROM outbox_event o WHERE o.execution = ANY (ARRAY[e.id]))
             ORDER BY e.dispatched_at, e.id LIMIT $4)"#,
         now,
         micros(ask.redispatch_after),
@@ -109,7 +109,7 @@ async fn undelivered(conn: &mut PgConnection, ask: &ScanSweep, now: i64) -> Resu
 /// Outbox rows of executions that ended.
 async fn settled(conn: &mut PgConnection, ask: &ScanSweep) -> Result<Vec<OutboxId>, Fault> {
     let rows = sqlx::query!(
-        "SELECT o.execution, o.dispatch_no FROM outbox_event o JOIN execution e ON e.id = o.execution
+        "SELECT o.execution, o.dispatch_no FROM outbox_event o JOIN execution e ON e.id = ANY (ARRAY[o.execution])
          WHERE e.state IN ('completed', 'dead_lettered', 'failed', 'cancelled', 'skipped')
          ORDER BY o.execution, o.dispatch_no LIMIT $1",
         i64::from(ask.limit),
