@@ -229,7 +229,10 @@ async fn main() {
             "UPDATE job SET next_fire_time = next_try_at - 3600000000, next_try_at = next_try_at - 3600000000
              WHERE next_fire_time > $1";
         let (now, _) = call(&store, Command::ReadClock).await;
-        sqlx::query("TRUNCATE execution, outbox_event").execute(&pool).await.expect("nothing else is running");
+        sqlx::query("TRUNCATE execution, outbox_event")
+            .execute(&pool)
+            .await
+            .expect("nothing else is running");
         sqlx::query(reset).bind(now.as_micros()).execute(&pool).await.expect("nothing else is running");
         let before = counters(&pool).await;
         let rates = pass(&store, &granted, batch).await;
