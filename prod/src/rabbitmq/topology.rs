@@ -2,6 +2,10 @@
 //!
 //! Publishers and consumers declare alike, so that either may come first. Declaring what exists is a
 //! no-op; a queue that exists with other properties is an error that closes the channel, said as it is.
+//!
+//! A broker writes a queue's declaration down a moment after it has answered it: one that is killed within
+//! that moment comes back without the queue and what was in it, confirmed or not. Publishing again then
+//! declares it anew, and the sweep repeats the dispatches that led to nothing.
 
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable, ShortString};

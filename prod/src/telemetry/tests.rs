@@ -1,3 +1,5 @@
+//! Every kind of fact, and what of it is served afterwards.
+
 use std::collections::BTreeSet;
 
 use fencepost_core::execution::{DeadLetterReason, ExecutionState, WaitReason};

@@ -1,3 +1,5 @@
+//! Calls of real targets on loopback ports: what they see, and what their answers lead to.
+
 use std::sync::{Arc, Mutex};
 
 use axum::Router;

@@ -1,3 +1,5 @@
+//! Runs of registered handlers to each of their ends: done, failed, panicked, stopped, dropped.
+
 use core::future::pending;
 
 use fencepost_core::effect::StopReason;
