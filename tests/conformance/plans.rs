@@ -15,8 +15,10 @@ use crate::database::Database;
 /// The tables that grow with the work.
 const LARGE: [&str; 6] = ["job", "job_version", "execution", "outbox_event", "attempt", "dead_letter"];
 
-/// Walks by intent: the sweep looks at every outbox row there is, in order, and stops at its limit.
-const WALKS: [&str; 1] = ["outbox_event_pkey"];
+/// A walk by intent: the sweep looks at every outbox row there is, in order, and stops at its limit. By how the
+/// statement begins, and what it walks.
+const WALK: (&str, &str) =
+    ("SELECT o.execution, o.dispatch_no FROM outbox_event o JOIN execution e", "outbox_event_pkey");
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -58,7 +60,7 @@ fn walks(node: &Value, found: &mut Vec<String>) {
     let (kind, table) = (node["Node Type"].as_str().unwrap_or_default(), node["Relation Name"].as_str());
     let index = node["Index Name"].as_str().unwrap_or_default();
     let is_large = table.is_some_and(|table| LARGE.contains(&table));
-    if is_large && kind.contains("Scan") && node["Index Cond"].is_null() && !WALKS.contains(&index) {
+    if is_large && kind.contains("Scan") && node["Index Cond"].is_null() {
         found.push(format!("{kind} of {} {index}", table.unwrap_or_default()));
     }
     for child in node["Plans"].as_array().into_iter().flatten() {
@@ -83,11 +85,15 @@ async fn no_statement_walks_a_large_table() {
             let plan = explain(&mut connection, statement, *parameters).await;
             let mut found = Vec::new();
             walks(&plan[0]["Plan"], &mut found);
+            found.retain(|walk| !(statement.starts_with(WALK.0) && walk.ends_with(WALK.1)));
             if !found.is_empty() {
                 report.push(format!("{found:?}, where the planner knows {known}, in {statement}"));
             }
         }
-        sqlx::raw_sql("VACUUM ANALYZE").execute(&mut connection).await.expect("the database is the test's own");
+        sqlx::raw_sql("VACUUM ANALYZE")
+            .execute(&mut connection)
+            .await
+            .expect("the database is the test's own");
     }
     assert!(report.is_empty(), "{report:#?}");
     drop(connection);

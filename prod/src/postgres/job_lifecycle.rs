@@ -120,7 +120,7 @@ async fn insert_job(conn: &mut PgConnection, ask: &CreateJob, now: i64) -> Resul
 }
 
 /// All live executions are locked, by id, before any is written: one that moved between two live states
-/// meanwhile is not missed.
+/// meanwhile is not missed. As text, ids have the same order, and no walk along the primary key provides it.
 pub(super) async fn delete(
     cx: &Context<'_>,
     conn: &mut PgConnection,
@@ -156,7 +156,7 @@ async fn delete_active(
     sqlx::query!(
         r#"SELECT count(*) AS "locked!" FROM (
              SELECT FROM execution WHERE job = $1 AND state IN ('pending', 'running', 'retry_wait')
-             ORDER BY id FOR NO KEY UPDATE) AS live"#,
+             ORDER BY id::text FOR NO KEY UPDATE) AS live"#,
         ask.job.as_uuid(),
     )
     .fetch_one(&mut *conn)

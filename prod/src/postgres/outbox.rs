@@ -133,7 +133,8 @@ pub(super) fn stored_partition(number: u16) -> i16 {
     i16::try_from(number).expect("there are 128 partitions")
 }
 
-/// Young rows, which are nearly all, go in one `DELETE`. What is left may have to be stamped, and takes its execution's lock first.
+/// Young rows, which are nearly all, go in one `DELETE`. What is left may have to be stamped, and takes its
+/// execution's lock first.
 pub(super) async fn remove(
     cx: &Context<'_>,
     conn: &mut PgConnection,
@@ -258,7 +259,7 @@ pub(super) async fn rows_of(
     let ids: BTreeSet<Uuid> = executions.into_iter().map(ExecutionId::as_uuid).collect();
     let rows = sqlx::query!(
         "SELECT o.execution, o.dispatch_no FROM unnest($1::uuid[]) AS i (id)
-         JOIN outbox_event o ON o.execution = ANY (ARRAY[i.id])",
+         JOIN outbox_event o ON o.execution = ANY (ARRAY[i.id]) AND o.tries >= 0",
         &ids.into_iter().collect::<Vec<_>>(),
     )
     .fetch_all(conn)

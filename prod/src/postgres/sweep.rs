@@ -78,7 +78,8 @@ async fn expired(
 }
 
 /// Dispatches that led to nothing within their delay, and those stamped further ahead than any is. Two ranges
-/// of the index: nothing is waited for less than the first delay, and nothing too far ahead lies behind now.
+/// of the index: nothing is waited for less than the first delay, and nothing too far ahead lies behind now. `tries`
+/// is asked for because an index alone cannot answer that, so that no walk along one is offered.
 async fn undelivered(conn: &mut PgConnection, ask: &ScanSweep, now: i64) -> Result<Vec<OutboxId>, Fault> {
     let mut rows = sqlx::query!(
         r#"(SELECT e.id AS "id!", e.dispatch_no AS "dispatch_no!", e.dispatched_at AS "dispatched_at!"
@@ -86,13 +87,13 @@ async fn undelivered(conn: &mut PgConnection, ask: &ScanSweep, now: i64) -> Resu
             WHERE e.state = 'pending' AND e.waiting IS NULL
               AND e.dispatched_at <= $1::int8 - least($2::int8, $3::int8)
               AND e.dispatched_at + grown_delay($2, e.redispatches, $3) <= $1
-              AND NOT EXISTS (SELECT FROM outbox_event o WHERE o.execution = ANY (ARRAY[e.id]))
+              AND NOT EXISTS (SELECT FROM outbox_event o WHERE o.execution = ANY (ARRAY[e.id]) AND o.tries >= 0)
             ORDER BY e.dispatched_at, e.id LIMIT $4)
            UNION ALL
            (SELECT e.id, e.dispatch_no, e.dispatched_at FROM execution e
             WHERE e.state = 'pending' AND e.waiting IS NULL AND e.dispatched_at > $1
               AND e.dispatched_at + grown_delay($2, e.redispatches, $3) > $1::int8 + $3::int8
-              AND NOT EXISTS (SELECT FROM outbox_event o WHERE o.execution = ANY (ARRAY[e.id]))
+              AND NOT EXISTS (SELECT FROM outbox_event o WHERE o.execution = ANY (ARRAY[e.id]) AND o.tries >= 0)
             ORDER BY e.dispatched_at, e.id LIMIT $4)"#,
         now,
         micros(ask.redispatch_after),
