@@ -155,6 +155,10 @@ bugs! {
     SweepFindsNothingExpired = "sweep-finds-nothing-expired",
     /// The store makes another execution for a key that has triggered one. `unique-occurrence`.
     TriggerIgnoresKey = "trigger-ignores-key",
+    /// The store refuses without a record. `ledger-of-refusals`.
+    RefusalsGoUnrecorded = "refusals-go-unrecorded",
+    /// The store takes the publisher's word for when a message was published. `lag-adds-up`.
+    StampsAreNotClamped = "stamps-are-not-clamped",
 }
 
 impl fmt::Display for Bug {

@@ -81,7 +81,11 @@ pub struct JobDefinition {
     #[serde(default)]
     pub retry: RetryPolicy,
     /// How long one attempt may take.
-    #[serde(rename = "attempt_timeout_ms", with = "span_ms", default = "JobDefinition::default_attempt_timeout")]
+    #[serde(
+        rename = "attempt_timeout_ms",
+        with = "span_ms",
+        default = "JobDefinition::default_attempt_timeout"
+    )]
     pub attempt_timeout: Span,
     /// Whether failures for good are kept.
     #[serde(default)]

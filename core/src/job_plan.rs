@@ -29,7 +29,9 @@ pub fn plan_create(
         | Schedule::Interval { .. }
         | Schedule::OneShot { .. }
         | Schedule::Manual) => {
-            schedule.check_not_past(now).map_err(|error| DefinitionError::at("/schedule/at", error.to_string()))?;
+            schedule
+                .check_not_past(now)
+                .map_err(|error| DefinitionError::at("/schedule/at", error.to_string()))?;
             now
         }
     };

@@ -24,10 +24,8 @@ impl PartitionId {
     pub fn of(job: JobId) -> Self {
         const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
         const PRIME: u64 = 0x0000_0100_0000_01b3;
-        let hash = job
-            .as_bytes()
-            .iter()
-            .fold(OFFSET, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME));
+        let hash =
+            job.as_bytes().iter().fold(OFFSET, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME));
         let folded = (hash >> 32) ^ hash;
         Self((folded % u64::from(PARTITION_COUNT)) as u16)
     }

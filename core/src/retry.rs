@@ -32,7 +32,11 @@ pub struct RetryPolicy {
     #[serde(rename = "cap_ms", with = "crate::job::span_ms")]
     pub cap: Span,
     /// How long after it was due an execution may still be tried again.
-    #[serde(rename = "max_age_ms", with = "crate::job::optional_span_ms", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "max_age_ms",
+        with = "crate::job::optional_span_ms",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub max_age: Option<Span>,
     /// Workers that an execution may lose after they gave a sign of a start.
     pub max_rescues: u32,
@@ -110,10 +114,10 @@ pub fn after_loss(policy: &RetryPolicy, rescues: u32, lost_starts: u32) -> Verdi
 /// `base × 2^times`, saturating.
 #[must_use]
 pub fn doubled(base: Span, times: u32) -> Span {
-    1_u64.checked_shl(times).filter(|_| times < 63).map_or_else(
-        || if base == Span::ZERO { Span::ZERO } else { Span::MAX },
-        |factor| base.times(factor),
-    )
+    1_u64
+        .checked_shl(times)
+        .filter(|_| times < 63)
+        .map_or_else(|| if base == Span::ZERO { Span::ZERO } else { Span::MAX }, |factor| base.times(factor))
 }
 
 /// A number that is spread evenly over executions and attempts: FNV-1a over both, finished by a mix.

@@ -424,14 +424,8 @@ fn overlay(
 ) -> Result<(), SettingsError> {
     let mut variables: Vec<(String, String)> = environment.into_iter().collect();
     variables.sort();
-    let own = |name: &str| name.strip_prefix("FENCEPOST_").map(str::to_ascii_lowercase);
-    let well_known = |name: &str| match name {
-        "DATABASE_URL" => Some("database__url".to_owned()),
-        "AMQP_URL" => Some("broker__url".to_owned()),
-        _ => None,
-    };
-    let passes: [&dyn Fn(&str) -> Option<String>; 2] = [&well_known, &own];
-    for key_of in passes {
+    // Ours come last and win.
+    for key_of in [well_known_key, own_key] {
         for (name, text) in &variables {
             let Some(key) = key_of(name).filter(|_| !text.is_empty()) else { continue };
             let path: Vec<&str> = key.split("__").collect();
@@ -442,6 +436,18 @@ fn overlay(
     // Read once more by itself, so that a mistake in a variable is told as one.
     let settings: Result<Settings, toml::de::Error> = Value::Table(table.clone()).try_into();
     settings.map(drop).map_err(|error| refused("the environment (FENCEPOST_…)", one_line(&error)))
+}
+
+fn well_known_key(name: &str) -> Option<String> {
+    match name {
+        "DATABASE_URL" => Some("database__url".to_owned()),
+        "AMQP_URL" => Some("broker__url".to_owned()),
+        _ => None,
+    }
+}
+
+fn own_key(name: &str) -> Option<String> {
+    name.strip_prefix("FENCEPOST_").map(str::to_ascii_lowercase)
 }
 
 /// `roles` is a list; everything else is a number if it looks like one, and text otherwise.

@@ -102,6 +102,8 @@ faults! {
         Pause = "pause": "The process stands still for `lasts`, between two events; its clock runs on.",
         PauseBeforeSend = "pause-before-send":
             "The process stands still for `lasts` after deciding on its `count`-th effect from `at`, before sending it.",
+        PauseBeforeWrite = "pause-before-write":
+            "The process stands still for `lasts` after deciding on its `count`-th write under a token from `at`, before sending it.",
         Crash = "crash": "The process dies between two events and starts again after `lasts`.",
         CrashBeforeEffect = "crash-before-effect":
             "The process dies just before it sends its `count`-th effect from `at`; starts again after `lasts`.",

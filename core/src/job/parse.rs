@@ -203,8 +203,8 @@ pub(super) fn from_stored_text(text: &str) -> Result<JobDefinition, Unreadable> 
         schema: SCHEMA_VERSION,
         zone_data: TZDATA_VERSION.into(),
     };
-    let StoredSchema { schema } =
-        serde_json::from_str(text).map_err(|error| unreadable(format!("not a stored definition: {error}")))?;
+    let StoredSchema { schema } = serde_json::from_str(text)
+        .map_err(|error| unreadable(format!("not a stored definition: {error}")))?;
     if schema > SCHEMA_VERSION {
         return Err(unreadable(format!("it has schema {schema}; this version reads up to {SCHEMA_VERSION}")));
     }
@@ -244,8 +244,15 @@ mod tests {
             (with(r#","payload":"\u0000""#), "/payload"),
             (with("").replace(r#""n""#, r#""""#), "/name"),
             (with("").replace("noop", "No Op"), "/handler/name"),
-            (with("").replace(r#"{"kind":"manual"}"#, r#"{"kind":"cron","expr":"61 * * * *"}"#), "/schedule/expr"),
-            (with("").replace(r#"{"kind":"manual"}"#, r#"{"kind":"cron","expr":"* * * * *","zone":"PST"}"#), "/schedule/zone"),
+            (
+                with("").replace(r#"{"kind":"manual"}"#, r#"{"kind":"cron","expr":"61 * * * *"}"#),
+                "/schedule/expr",
+            ),
+            (
+                with("")
+                    .replace(r#"{"kind":"manual"}"#, r#"{"kind":"cron","expr":"* * * * *","zone":"PST"}"#),
+                "/schedule/zone",
+            ),
             (
                 with("").replace(
                     r#"{"kind":"manual"}"#,

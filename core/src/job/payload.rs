@@ -22,7 +22,9 @@ pub struct Payload(Arc<str>);
 #[derive(Clone, Debug, PartialEq, Eq, ThisError)]
 pub enum PayloadError {
     /// It is longer than [`PAYLOAD_BYTES_MAX`].
-    #[error("the payload has {bytes} bytes, more than the {PAYLOAD_BYTES_MAX} allowed: store the data elsewhere and pass a reference")]
+    #[error(
+        "the payload has {bytes} bytes, more than the {PAYLOAD_BYTES_MAX} allowed: store the data elsewhere and pass a reference"
+    )]
     TooLarge {
         /// How long it is.
         bytes: usize,

@@ -212,10 +212,11 @@ fn check_end_is_final(
     before: &ExecutionRow,
     after: &ExecutionRow,
 ) -> Result<(), Violation> {
+    let started_again = matches!(commit.command, Command::AcquireExecutions(_));
     let invariant = match before.state {
-        S::Completed => Invariant::CompletedSurvives,
+        S::Completed if !started_again => Invariant::CompletedSurvives,
         S::Cancelled => Invariant::CancelFinal,
-        S::DeadLettered | S::Failed | S::Skipped => Invariant::TerminalAbsorbs,
+        S::Completed | S::DeadLettered | S::Failed | S::Skipped => Invariant::TerminalAbsorbs,
         S::Pending | S::Running | S::RetryWait => return Ok(()),
     };
     let touched =

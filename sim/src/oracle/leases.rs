@@ -140,12 +140,14 @@ pub(super) fn check_grants(commit: &Commit<'_>, mirror: &Mirror) -> Result<(), V
             }
             Ok(())
         }
-        (Command::AcquireExecutions(ask), Reply::Acquired(replies)) => check_execution_grants(commit, mirror, ask, replies),
+        (Command::AcquireExecutions(ask), Reply::Acquired(replies)) => {
+            check_execution_grants(commit, mirror, ask, replies)
+        }
         _ => Ok(()),
     }
 }
 
-/// What is pending is granted to whoever asks first.
+/// What is pending is granted to whoever asks first, except to a resend of the acquire whose lease has ended.
 fn check_execution_grants(
     commit: &Commit<'_>,
     mirror: &Mirror,
@@ -155,7 +157,10 @@ fn check_execution_grants(
     let mut asked = BTreeSet::new();
     for (item, reply) in ask.items.iter().zip(replies) {
         let first = asked.insert(item.execution);
-        let pending = mirror.executions.get(&item.execution).is_some_and(|row| row.state == ExecutionState::Pending);
+        let pending = mirror.executions.get(&item.execution).is_some_and(|row| {
+            let resent = row.nonce == item.nonce && row.nonce_node == Some(ask.node);
+            row.state == ExecutionState::Pending && !resent
+        });
         if first && pending && !matches!(reply, AcquireReply::Granted(_)) {
             return Err(commit.broke(Invariant::HeartbeatGrantsNothing, || {
                 format!("{} is pending, and {} was told {reply:?}", item.execution, ask.node)

@@ -170,7 +170,10 @@ impl Ledger {
         let right = match next {
             NextFire::At(fire) => job.next_fire_time == Some(fire),
             NextFire::Never => job.next_fire_time.is_none(),
-            NextFire::NotBefore(horizon) => job.next_fire_time.is_none_or(|fire| fire > horizon),
+            NextFire::NotBefore(horizon) => job.next_fire_time.is_none_or(|fire| {
+                let just_before = Timestamp::from_micros(fire.as_micros() - 1);
+                fire > horizon && self.fires.between(job.id, definition, just_before, fire) == [fire]
+            }),
         };
         if right {
             return Ok(());

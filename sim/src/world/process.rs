@@ -172,7 +172,7 @@ impl World<'_> {
                 node.held.push_back(effect);
                 continue;
             }
-            match self.spring(life.slot) {
+            match self.spring(life.slot, &effect) {
                 None => self.send(life, effect),
                 Some(Sprung::Pause(span)) => {
                     self.nodes[life.slot.index()].held.push_back(effect);
@@ -192,20 +192,23 @@ impl World<'_> {
     }
 
     /// Whether a trap springs at the effect that is about to be sent.
-    fn spring(&mut self, slot: NodeSlot) -> Option<Sprung> {
+    fn spring(&mut self, slot: NodeSlot, effect: &RoleEffect) -> Option<Sprung> {
         let node = &mut self.nodes[slot.index()];
         if node.traps.is_empty() {
             return None;
         }
         for trap in &mut node.traps {
-            trap.left = trap.left.saturating_sub(1);
+            let for_writes = self.plan.faults[usize::from(trap.fault)].kind == FaultKind::PauseBeforeWrite;
+            if !for_writes || effect.is_fenced_write() {
+                trap.left = trap.left.saturating_sub(1);
+            }
         }
         let at = node.traps.iter().position(|trap| trap.left == 0)?;
         let Trap { fault, .. } = node.traps.remove(at);
         let spec = self.plan.faults[usize::from(fault)];
         self.counts.count(spec.kind);
         match spec.kind {
-            FaultKind::PauseBeforeSend => Some(Sprung::Pause(spec.lasts)),
+            FaultKind::PauseBeforeSend | FaultKind::PauseBeforeWrite => Some(Sprung::Pause(spec.lasts)),
             FaultKind::CrashBeforeEffect => Some(Sprung::CrashBefore(spec.lasts)),
             FaultKind::CrashAfterEffect => Some(Sprung::CrashAfter(spec.lasts)),
             other => unreachable!("{other} is no trap"),

@@ -54,6 +54,29 @@ pub(super) enum RoleEffect {
     Drained,
 }
 
+impl RoleEffect {
+    /// Whether it writes under a token: what a pause must not let through once the token has passed on.
+    pub(super) fn is_fenced_write(&self) -> bool {
+        match self {
+            Self::Store { command, .. } => matches!(
+                command,
+                Command::Materialise(_)
+                    | Command::PromoteDue(_)
+                    | Command::Repair(_)
+                    | Command::FinishExecutions(_)
+            ),
+            Self::Publish { .. }
+            | Self::Consume { .. }
+            | Self::StopConsuming
+            | Self::Ack { .. }
+            | Self::StartHandler(_)
+            | Self::StopHandler { .. }
+            | Self::Report
+            | Self::Drained => false,
+        }
+    }
+}
+
 /// Where an event or effect is taken in on its way.
 pub(super) struct Recorder<'a> {
     pub(super) trace: &'a mut Trace,

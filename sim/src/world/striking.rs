@@ -89,7 +89,10 @@ impl World<'_> {
         let up = !self.nodes[slot.index()].is_down();
         let node = &mut self.nodes[slot.index()];
         match fault.kind {
-            FaultKind::PauseBeforeSend | FaultKind::CrashBeforeEffect | FaultKind::CrashAfterEffect => {
+            FaultKind::PauseBeforeSend
+            | FaultKind::PauseBeforeWrite
+            | FaultKind::CrashBeforeEffect
+            | FaultKind::CrashAfterEffect => {
                 node.traps.push(Trap { fault: index, left: fault.count.max(1) });
                 return;
             }

@@ -122,7 +122,11 @@ impl Call<'_> {
     /// The lag stamps of a new attempt, in place of those of the one before. Each is the later of its
     /// predecessor and what is reported, and nothing reported lies ahead of now.
     fn stamp_lease(&self, row: &mut ExecutionRow, item: &AcquireExecution) {
-        let published_at = item.published_at.min(self.now).max(row.materialised_at);
+        let published_at = if self.bugs.has(Bug::StampsAreNotClamped) {
+            item.published_at
+        } else {
+            item.published_at.min(self.now).max(row.materialised_at)
+        };
         let reported = self.now.minus(item.held);
         let received_at = reported.max(published_at);
         let leased_at = self.now.max(received_at);

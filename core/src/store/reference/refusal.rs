@@ -5,6 +5,7 @@
 //! that a resend fails lawfully (`WatermarkMoved`, `Moved`). Refusals of one (resource, token, node,
 //! action) share a row, written once per command.
 
+use crate::bug::Bug;
 use crate::fencing::FencingToken;
 use crate::id::NodeId;
 use crate::store::reference::Call;
@@ -20,6 +21,9 @@ impl Call<'_> {
         action: RefusedAction,
         current: FencingToken,
     ) {
+        if self.bugs.has(Bug::RefusalsGoUnrecorded) {
+            return;
+        }
         self.refused.entry((resource, presented, node, action)).or_insert((current, 0)).1 += 1;
     }
 

@@ -88,6 +88,11 @@ fn measure(stream: &mut Stream, kind: FaultKind) -> Measure {
             count: stream.between(1, 40) as u32,
             ..Measure::default()
         },
+        FaultKind::PauseBeforeWrite => Measure {
+            lasts: stream.long_tailed(secs(4), secs(90)),
+            count: stream.between(1, 12) as u32,
+            ..Measure::default()
+        },
         FaultKind::Crash => Measure { lasts: down(stream), ..Measure::default() },
         FaultKind::CrashBeforeEffect | FaultKind::CrashAfterEffect => {
             Measure { lasts: down(stream), count: stream.between(1, 40) as u32, ..Measure::default() }
