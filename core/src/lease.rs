@@ -16,7 +16,7 @@ use crate::partition::PartitionId;
 use crate::time::{Monotonic, Span, Timestamp};
 
 /// What the lease table holds one row for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeaseResource {
     /// The schedules of one partition.
@@ -48,6 +48,19 @@ impl LeaseResource {
     /// Every resource, ascending by number.
     pub fn all() -> impl Iterator<Item = Self> {
         PartitionId::all().map(Self::Partition).chain(core::iter::once(Self::Leadership))
+    }
+}
+
+/// By number. Every renewal looks its rows up, so this is one comparison instead of a walk over the variants.
+impl Ord for LeaseResource {
+    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
+        self.number().cmp(&other.number())
+    }
+}
+
+impl PartialOrd for LeaseResource {
+    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
+        Some(self.cmp(other))
     }
 }
 
