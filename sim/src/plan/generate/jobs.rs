@@ -108,14 +108,14 @@ fn schedule(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> (Schedule, 
         return (cron(stream, "* * * * * *", scene), Pace::Often);
     }
     let often = match stream.below(100) {
-        0..4 => {
-            let every = stream.between(7, 30);
+        0..3 => {
+            let every = stream.between(10, 30);
             cron(stream, &format!("*/{every} * * * * *"), scene)
         }
-        4..12 => {
+        3..8 => {
             let start = day.starts_at.plus(stream.span(Span::ZERO, Span::from_secs(60)));
             let start = Timestamp::from_micros(start.as_micros().div_euclid(1_000) * 1_000);
-            Schedule::Interval { start, every: Span::from_millis(stream.between(5_000, 90_000)) }
+            Schedule::Interval { start, every: Span::from_millis(stream.between(10_000, 90_000)) }
         }
         _ => return (seldom(stream, index, scene), Pace::Seldom),
     };
@@ -123,8 +123,8 @@ fn schedule(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> (Schedule, 
 }
 
 fn seldom(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> Schedule {
-    match stream.between(12, 99) {
-        12..52 => {
+    match stream.between(8, 99) {
+        8..44 => {
             let expr = if stream.chance(PPM / 2) {
                 *stream.pick(&EVERY_FEW_MINUTES)
             } else {
@@ -132,12 +132,12 @@ fn seldom(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> Schedule {
             };
             cron(stream, expr, scene)
         }
-        52..72 => time_of_day(stream, scene),
-        72..82 => {
+        44..68 => time_of_day(stream, scene),
+        68..80 => {
             let at = scene.day.starts_at.plus(stream.span(Span::from_secs(1), scene.run));
             Schedule::OneShot { at }
         }
-        82..92 => Schedule::Manual,
+        80..90 => Schedule::Manual,
         _ => cron(stream, RARE[index % RARE.len()], scene),
     }
 }

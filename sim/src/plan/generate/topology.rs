@@ -34,10 +34,13 @@ fn process(stream: &mut Stream, swarm: &Swarm) -> ProcessSpec {
 
 pub(super) fn schedulers(stream: &mut Stream, count: usize, swarm: &Swarm) -> Vec<SchedulerSpec> {
     // One cluster, one configuration: what differs between seeds is the same on all nodes.
-    let ttl = stream.span(Span::from_secs(8), Span::from_secs(16));
-    // Mostly unhurried: a quiet cluster that asks all the time would be most of what is simulated.
-    let poll_every = Span::from_secs(*stream.pick(&[1, 3, 4, 5]));
-    let sweep_every = Span::from_secs(*stream.pick(&[2, 4, 5]));
+    // Mostly unhurried: a quiet cluster that asks all the time would be most of what is simulated. Even the
+    // longest lease and the cycle after it stay within the objective for a failover.
+    let hurried = stream.chance(PPM / 5);
+    let (least, most) = if hurried { (6, 10) } else { (14, 20) };
+    let ttl = stream.span(Span::from_secs(least), Span::from_secs(most));
+    let poll_every = Span::from_secs(if hurried { 1 } else { *stream.pick(&[4, 5, 8]) });
+    let sweep_every = Span::from_secs(if hurried { 2 } else { *stream.pick(&[4, 5, 6]) });
     let batch = *stream.pick(&[500, 500, 50, 7]);
     let redispatch_after = stream.span(Span::from_secs(10), Span::from_secs(60));
     let node_stale_after = stream.span(Span::from_secs(20), Span::from_secs(60));
@@ -50,8 +53,8 @@ pub(super) fn schedulers(stream: &mut Stream, count: usize, swarm: &Swarm) -> Ve
             config.lease_ttl = ttl;
             config.trust = TrustWindow::Margin(ttl.divided_by(5));
             config.cycle_every = ttl.divided_by(3);
-            config.heartbeat_every = Span::from_secs(5);
-            config.live_within = Span::from_secs(16);
+            config.heartbeat_every = Span::from_secs(6);
+            config.live_within = Span::from_secs(20);
             config.poll_every = poll_every;
             config.sweep_every = sweep_every;
             config.batch = batch;
@@ -87,6 +90,7 @@ pub(super) fn workers(stream: &mut Stream, count: usize, swarm: &Swarm) -> Vec<W
             config.lease_ttl = ttl;
             config.trust = TrustWindow::Margin(ttl.divided_by(5));
             config.renew_every = ttl.divided_by(3);
+            config.heartbeat_every = Span::from_secs(8);
             config.slots = slots;
             config.batch = batch;
             config.defer_delay = Span::from_secs(1);
