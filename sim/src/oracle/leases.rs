@@ -68,21 +68,21 @@ pub(super) fn check_change(commit: &Commit<'_>, delta: &Delta<LeaseRow>) -> Resu
 fn check_hold(commit: &Commit<'_>, before: &LeaseRow, after: &LeaseRow) -> Result<(), Violation> {
     match commit.command {
         Command::RenewLeases(ask) => {
-            let presented =
-                ask.leases.iter().find(|held| held.resource == after.resource).map(|held| held.token);
-            if presented != Some(before.token) || before.owner != Some(ask.node) {
+            // One command may present an older grant of the same resource beside the current one.
+            let current = HeldLease { resource: after.resource, token: before.token };
+            if !ask.leases.contains(&current) || before.owner != Some(ask.node) {
                 return Err(commit.broke(Invariant::FencedWrite, || {
-                    format!("{} renewed {before:?} under {presented:?}", ask.node)
+                    format!("{} renewed {before:?} and presented {:?}", ask.node, ask.leases)
                 }));
             }
             check_expiry(commit, after, ask.ttl)
         }
         Command::ReleaseLeases(ask) => {
-            let presented =
-                ask.leases.iter().find(|held| held.resource == after.resource).map(|held| held.token);
-            if presented != Some(before.token) || before.owner != Some(ask.node) {
+            // One command may present an older grant of the same resource beside the current one.
+            let current = HeldLease { resource: after.resource, token: before.token };
+            if !ask.leases.contains(&current) || before.owner != Some(ask.node) {
                 return Err(commit.broke(Invariant::FencedWrite, || {
-                    format!("{} released {before:?} under {presented:?}", ask.node)
+                    format!("{} released {before:?} and presented {:?}", ask.node, ask.leases)
                 }));
             }
             Ok(())
