@@ -100,7 +100,8 @@ impl World<'_> {
             schedulers: &schedulers,
             bounds: &healing.bounds,
         };
-        let drains = healing.draining.is_some_and(|slot| !self.nodes[slot.index()].is_down());
+        // One that dies on its way out is out as well; what starts in its place is another node.
+        let drains = healing.draining.is_some_and(|slot| self.nodes[slot.index()].drain.is_some());
         match self.oracles.unfinished(&recovery) {
             Some(violation) => {
                 let bound = healing.bounds.for_invariant(violation.invariant);
@@ -124,6 +125,8 @@ impl World<'_> {
                 }
             }
             None => match healing.to_drain {
+                // A handler may have taken it down just now: it drains once it is up again.
+                Some(slot) if self.nodes[slot.index()].is_down() => {}
                 Some(slot) => self.drain_after_all(slot, healing),
                 None => {
                     self.finished = true;
