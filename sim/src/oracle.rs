@@ -17,6 +17,7 @@ mod dispatch;
 mod executions;
 mod fires;
 pub mod invariant;
+mod lease_rows;
 mod leases;
 mod ledger;
 mod mirror;

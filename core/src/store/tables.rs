@@ -4,8 +4,7 @@
 //! or, for executions and outbox rows, through the functions here that keep the index over both. No scan
 //! walks a table: each reads an index in the order of its answer, and stops at its limit.
 
-use crate::fencing::FencingToken;
-use crate::id::{EffectId, ExecutionId, NodeId, TenantId};
+use crate::id::{ExecutionId, NodeId, TenantId};
 use crate::lease::LeaseResource;
 use crate::store::change::Change;
 use crate::store::command::OutboxId;
@@ -13,17 +12,18 @@ use crate::store::row::{
     AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, MalformedRow, NodeRow,
     OutboxRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
 };
-use crate::time::Timestamp;
 
 mod contents;
 mod delivery;
 mod due;
+mod leases;
 mod plain;
 mod table;
 mod work;
 
 pub use contents::Contents;
 pub(in crate::store) use delivery::{DeliveryIndex, rows_of};
+pub use leases::LeaseTable;
 pub use plain::RefusalKey;
 pub use table::{Record, Table};
 
@@ -31,7 +31,7 @@ pub use table::{Record, Table};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tables {
     pub(in crate::store) tenants: Table<TenantRow>,
-    pub(in crate::store) leases: Table<LeaseRow>,
+    pub(in crate::store) leases: LeaseTable,
     pub(in crate::store) nodes: Table<NodeRow>,
     pub(in crate::store) jobs: Table<JobRow>,
     pub(in crate::store) job_versions: Table<JobVersionRow>,
@@ -49,19 +49,9 @@ pub struct Tables {
 impl Default for Tables {
     /// Empty, but for one lease per resource that was never granted.
     fn default() -> Self {
-        let mut leases = Table::default();
-        for resource in LeaseResource::all() {
-            leases.seed(LeaseRow {
-                resource,
-                token: FencingToken::NEVER,
-                owner: None,
-                nonce: EffectId::default(),
-                expires_at: Timestamp::EPOCH,
-            });
-        }
         Self {
             tenants: Table::default(),
-            leases,
+            leases: LeaseTable::default(),
             nodes: Table::default(),
             jobs: Table::default(),
             job_versions: Table::default(),
@@ -93,8 +83,6 @@ macro_rules! readers {
 readers! {
     /// `tenant`.
     tenants: TenantRow,
-    /// `lease`.
-    leases: LeaseRow,
     /// `node`.
     nodes: NodeRow,
     /// `job`.
@@ -120,10 +108,16 @@ readers! {
 }
 
 impl Tables {
+    /// `lease`.
+    #[must_use]
+    pub const fn leases(&self) -> &LeaseTable {
+        &self.leases
+    }
+
     /// The lease row of a resource.
     #[must_use]
     pub fn lease(&self, resource: LeaseResource) -> &LeaseRow {
-        self.leases.get(&resource).expect("every resource has a lease row from the start")
+        self.leases.get(resource)
     }
 
     /// The tenant of this name.

@@ -12,6 +12,7 @@
 //!
 //! Relied upon: a zone's offset changes on whole UTC seconds, and never twice within one day.
 
+use core::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Offset, TimeZone, Utc};
@@ -50,6 +51,8 @@ pub struct Calendar {
     months: Set,
     weekdays: Set,
     either_day: bool,
+    /// The stretch of UTC that was looked up last, first and last second, and its offset.
+    flat: Cell<(i64, i64, i64)>,
 }
 
 /// A set of field values: a bit for each.
@@ -61,6 +64,8 @@ const HOUR: i64 = 3_600;
 const DAY: i64 = 86_400;
 /// Further than any clock was ever set forward or back.
 const MARGIN: i64 = 26 * HOUR;
+/// How many half days around an instant are looked at for a change of clocks.
+const HALF_DAYS_FLAT: u32 = 6;
 
 /// The fires after `after_us` and at or before `until_us`, in microseconds since 1970 UTC.
 ///
@@ -117,6 +122,8 @@ impl Calendar {
             months: read_field(month, 1, 12, "janfebmaraprmayjunjulaugsepoctnovdec")?,
             weekdays: (weekdays | weekdays >> 7) & 0b111_1111,
             either_day: !day.starts_with('*') && !weekday.starts_with('*'),
+            // Empty: nothing has been looked up.
+            flat: Cell::new((1, 0, 0)),
         };
         // Four years hold every date; that it falls on every weekday in time is a fact of the calendar.
         let some_date = (0..1_461).any(|day| {
@@ -152,10 +159,15 @@ impl Calendar {
 
     /// How far the twin of a local second near an instant can be: by as much as the clock is changed there.
     fn farthest_twin(&self, near: i64) -> i64 {
+        self.offset(near);
+        let (from, through, _) = self.flat.get();
+        if from <= near - MARGIN && near + MARGIN <= through {
+            return 0;
+        }
         // Changes are at least a day apart: steps of half a day pass over none.
         let offsets = (near - MARGIN..near + MARGIN).step_by((DAY / 2) as usize).chain([near + MARGIN]);
         let (least, most) = offsets
-            .map(|at| self.offset(at))
+            .map(|at| self.look_up(at))
             .fold((i64::MAX, i64::MIN), |(least, most), offset| (least.min(offset), most.max(offset)));
         most - least
     }
@@ -210,6 +222,35 @@ impl Calendar {
     }
 
     fn offset(&self, utc: i64) -> i64 {
+        let (from, through, offset) = self.flat.get();
+        if (from..=through).contains(&utc) {
+            return offset;
+        }
+        let offset = self.look_up(utc);
+        self.flat.set((self.edge(utc, -DAY / 2, offset), self.edge(utc, DAY / 2, offset), offset));
+        offset
+    }
+
+    /// How far from `utc` its offset holds in one direction, to the second where it ends within some days. Looks
+    /// at every half day: changes are at least a day apart.
+    fn edge(&self, utc: i64, step: i64, offset: i64) -> i64 {
+        let mut same = utc;
+        for _ in 0..HALF_DAYS_FLAT {
+            let mut other = same + step;
+            if self.look_up(other) == offset {
+                same = other;
+                continue;
+            }
+            while (other - same).abs() > 1 {
+                let middle = same + (other - same) / 2;
+                if self.look_up(middle) == offset { same = middle } else { other = middle }
+            }
+            break;
+        }
+        same
+    }
+
+    fn look_up(&self, utc: i64) -> i64 {
         let at = DateTime::<Utc>::from_timestamp(utc, 0).unwrap_or_default();
         i64::from(self.zone.offset_from_utc_datetime(&at.naive_utc()).fix().local_minus_utc())
     }

@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_core::execution::ExecutionState;
 use fencepost_core::id::{ExecutionId, JobId, Occurrence};
-use fencepost_core::lease::LeaseResource;
 use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::OutboxId;
-use fencepost_core::store::row::{ExecutionRow, JobRow, LeaseRow, OutboxRow};
+use fencepost_core::store::row::{ExecutionRow, JobRow, OutboxRow};
 use fencepost_core::time::Timestamp;
+
+use super::lease_rows::LeaseRows;
 
 /// A stretch of fires passed over: from its first fire to its last.
 type Ranges = BTreeMap<Timestamp, Timestamp>;
@@ -19,7 +20,7 @@ type Ranges = BTreeMap<Timestamp, Timestamp>;
 /// The rows that oracles look at.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
-    pub(super) leases: BTreeMap<LeaseResource, LeaseRow>,
+    pub(super) leases: LeaseRows,
     pub(super) jobs: BTreeMap<JobId, JobRow>,
     pub(super) executions: BTreeMap<ExecutionId, ExecutionRow>,
     /// Those that have not ended.
@@ -36,7 +37,11 @@ impl Mirror {
     pub(super) fn absorb(&mut self, changes: &[Change]) {
         for change in changes {
             match change {
-                Change::Lease(delta) => put(&mut self.leases, delta, |row| row.resource),
+                Change::Lease(delta) => match (&delta.before, &delta.after) {
+                    (_, Some(after)) => self.leases.put(after),
+                    (Some(before), None) => self.leases.remove(before.resource),
+                    (None, None) => {}
+                },
                 Change::Job(delta) => put(&mut self.jobs, delta, |row| row.id),
                 Change::Outbox(delta) => put(&mut self.outbox, delta, |row| OutboxId {
                     execution: row.execution,
@@ -98,7 +103,10 @@ impl Mirror {
     /// The first difference between a change's `before` and what is here.
     pub(super) fn contradiction(&self, change: &Change) -> Option<String> {
         match change {
-            Change::Lease(delta) => differs(&self.leases, delta, |row| row.resource),
+            Change::Lease(delta) => {
+                let row = delta.before.as_ref().or(delta.after.as_ref())?;
+                contradicts(self.leases.get(&row.resource), delta)
+            }
             Change::Job(delta) => differs(&self.jobs, delta, |row| row.id),
             Change::Execution(delta) => differs(&self.executions, delta, |row| row.id),
             Change::Outbox(delta) => {
@@ -143,7 +151,10 @@ fn differs<Key: Ord, Row: PartialEq + core::fmt::Debug>(
     key: impl Fn(&Row) -> Key,
 ) -> Option<String> {
     let id = delta.before.as_ref().or(delta.after.as_ref()).map(key)?;
-    let known = rows.get(&id);
+    contradicts(rows.get(&id), delta)
+}
+
+fn contradicts<Row: PartialEq + core::fmt::Debug>(known: Option<&Row>, delta: &Delta<Row>) -> Option<String> {
     match (known, &delta.before) {
         (None, _) => None,
         (Some(known), Some(before)) if known == before => None,

@@ -7,11 +7,10 @@ use uuid::Uuid;
 
 use crate::fencing::FencingToken;
 use crate::id::{ExecutionId, JobId, JobVersion, NodeId, TenantId};
-use crate::lease::LeaseResource;
 use crate::store::change::{Change, Delta};
 use crate::store::row::{
-    AttemptRow, DeadLetterRow, JobVersionRow, LeaseRow, MalformedRow, NodeRole, NodeRow, NodeState,
-    RefusalRow, RefusedAction, RefusedResource, RequestRow, SkippedRangeRow, TenantRow,
+    AttemptRow, DeadLetterRow, JobVersionRow, MalformedRow, NodeRole, NodeRow, NodeState, RefusalRow,
+    RefusedAction, RefusedResource, RequestRow, SkippedRangeRow, TenantRow,
 };
 use crate::store::tables::table::Record;
 use crate::store::tables::work::shift;
@@ -109,7 +108,6 @@ macro_rules! read_by_key_alone {
 }
 
 read_by_key_alone! {
-    LeaseRow as Lease: LeaseResource = |row| row.resource;
     JobVersionRow as JobVersion: (JobId, JobVersion) = |row| (row.job, row.version);
     AttemptRow as Attempt: (ExecutionId, FencingToken) = |row| (row.execution, row.token);
     DeadLetterRow as DeadLetter: ExecutionId = |row| row.execution;

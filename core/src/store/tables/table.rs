@@ -99,10 +99,4 @@ impl<Row: Record> Table<Row> {
         changes.push(Row::change(Delta { before: Some(before), after: None }));
         true
     }
-
-    /// A row that is there before any command, so that it is no change.
-    pub(in crate::store) fn seed(&mut self, row: Row) {
-        Row::reindex(&mut self.index, None, Some(&row));
-        self.rows.insert(row.key(), row);
-    }
 }
