@@ -6,8 +6,8 @@
 //! the seconds jumped over are looked at one by one; where it jumps back, the same local second is
 //! simply seen twice, and the pair is decided when all of it has been seen.
 //!
-//! Whole days, hours and minutes are passed over when nothing in them can match, and that is all the
-//! cleverness there is. Near a change of clocks the walk begins and ends by as much earlier and later as the
+//! Whole days, hours and minutes are passed over when nothing in them can match, and so are the seconds of a
+//! minute without a change of clocks; that is all the cleverness there is. Near a change of clocks the walk begins and ends by as much earlier and later as the
 //! clock is changed, since a local second of the range may have its twin outside.
 //!
 //! Relied upon: a zone's offset changes on whole UTC seconds, and never twice within one day.
@@ -184,10 +184,19 @@ impl Calendar {
             let stop = (now - now.rem_euclid(MINUTE) + MINUTE).min(through + 1);
             let mut before = self.offset(now - 1);
             let unchanged = self.offset(stop - 1) == before;
-            for second in now..stop {
-                let offset = if unchanged { before } else { self.offset(second) };
-                self.look(second, before, offset, walked);
-                before = offset;
+            if unchanged {
+                for value in (0..60).filter(|value| holds(self.seconds, *value)) {
+                    let second = now + (value - now - before).rem_euclid(MINUTE);
+                    if second < stop {
+                        self.look(second, before, before, walked);
+                    }
+                }
+            } else {
+                for second in now..stop {
+                    let offset = self.offset(second);
+                    self.look(second, before, offset, walked);
+                    before = offset;
+                }
             }
             now = stop;
         }

@@ -106,12 +106,12 @@ fn a_lease_further_ahead_than_any_grant_reaches_is_dead() {
 fn a_token_that_cannot_rise_is_granted_to_nobody() {
     let mut world = World::new();
     let row = LeaseRow { token: token(i64::MAX), ..world.leader_row().clone() };
-    world.store.tables.leases.seed(row);
+    world.store.tables.leases.put(row, &mut Vec::new());
     let ask = world.ask_leadership(SCHEDULER);
     assert_eq!(world.acquire_leadership(&ask), LeadershipReply::Held { expires_at: Timestamp::EPOCH });
 
     let first = world.store.tables().lease(partition_number(0)).clone();
-    world.store.tables.leases.seed(LeaseRow { token: token(i64::MAX), ..first });
+    world.store.tables.leases.put(LeaseRow { token: token(i64::MAX), ..first }, &mut Vec::new());
     let ask = world.ask_partitions(SCHEDULER, 1);
     let granted = world.acquire_partitions(&ask);
     assert_eq!(granted, [HeldLease { resource: partition_number(1), token: token(1) }]);
