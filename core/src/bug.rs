@@ -103,13 +103,13 @@ bugs! {
     RepeatedAcquireExtends = "repeated-acquire-extends",
     /// The store does not compare the watermark when fires are materialised. `fenced-write`.
     MaterialiseIgnoresWatermark = "materialise-ignores-watermark",
-    /// The store sets the executions of a materialise that is sent again back to pending. `legal-transition`.
+    /// The store sets what has completed back to pending when its materialise comes again. `completed-survives`.
     RepeatedMaterialiseResets = "repeated-materialise-resets",
     /// The store records fires that are not due by its clock. `no-phantom-fire`.
     MaterialiseAheadOfTime = "materialise-ahead-of-time",
     /// The store records decisions that no longer hold. `no-phantom-fire`.
     MaterialiseIgnoresPlanAge = "materialise-ignores-plan-age",
-    /// The store does not look whether a job was deleted (or changed) since it was planned. `paused-is-silent`.
+    /// The store does not look whether a job was deleted (or changed) since it was planned. `fenced-write`.
     DeletedJobsFire = "deleted-jobs-fire",
     /// The store does not record the fires that were passed over. `no-lost-fire`.
     SkippedRangesForgotten = "skipped-ranges-forgotten",
@@ -151,10 +151,14 @@ bugs! {
     TakeOverIgnoresObserved = "take-over-ignores-observed",
     /// The store dispatches again whatever was observed of the dispatch. `sweep-idempotent`.
     RedispatchIgnoresObserved = "redispatch-ignores-observed",
+    /// The sweep removes an ended execution with the outbox row that it no longer needs. `conservation`.
+    SweepDropsExecutions = "sweep-drops-executions",
     /// The store finds no expired runs. `no-orphan-running`.
     SweepFindsNothingExpired = "sweep-finds-nothing-expired",
     /// The store makes another execution for a key that has triggered one. `unique-occurrence`.
     TriggerIgnoresKey = "trigger-ignores-key",
+    /// The store cancels an execution for whoever asks. `tenant-wall`.
+    CancelIgnoresTenant = "cancel-ignores-tenant",
     /// The store refuses without a record. `ledger-of-refusals`.
     RefusalsGoUnrecorded = "refusals-go-unrecorded",
     /// The store takes the publisher's word for when a message was published. `lag-adds-up`.

@@ -116,7 +116,7 @@ impl Worker {
             (self.finishes.resends_at(), WakeReason::Resend),
             (self.records.resends_at(), WakeReason::Resend),
             (self.runs.times_out_at(), WakeReason::AttemptTimeout),
-            (self.runs.slot_freed_at(), WakeReason::AttemptTimeout),
+            (self.slot_freed_at(), WakeReason::AttemptTimeout),
             (self.drain_goes_on_at(), WakeReason::DrainEnds),
         ];
         let known = wakeups.into_iter().filter_map(|(at, reason)| Some((at?, reason)));

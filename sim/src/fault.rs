@@ -104,6 +104,8 @@ faults! {
             "The process stands still for `lasts` after deciding on its `count`-th effect from `at`, before sending it.",
         PauseBeforeWrite = "pause-before-write":
             "The process stands still for `lasts` after deciding on its `count`-th write under a token from `at`, before sending it.",
+        PauseUntilFenced = "pause-until-fenced":
+            "The process stands still after deciding on its `count`-th write under a token from `at`, until that token is no longer the current one, and up to `amount` longer; for `lasts` at most.",
         Crash = "crash": "The process dies between two events and starts again after `lasts`.",
         CrashBeforeEffect = "crash-before-effect":
             "The process dies just before it sends its `count`-th effect from `at`; starts again after `lasts`.",
@@ -133,6 +135,8 @@ faults! {
         StoreFlapping = "store-flapping": "For `lasts`, the link is cut and whole by turns of `amount`.",
         StoreLateArrival = "store-late-arrival":
             "For `lasts`, requests arrive `amount` late with a chance of `chance_ppm`, long after their caller gave up.",
+        StoreDuplicate = "store-duplicate":
+            "For `lasts`, requests arrive a second time up to `amount` later, with a chance of `chance_ppm`.",
     }
     NodeBroker {
         BrokerRequestLost = "broker-request-lost":
@@ -217,6 +221,12 @@ faults! {
         OperatorTriggers = "operator-triggers": "An operator triggers a job.",
         OperatorCancels = "operator-cancels": "An operator cancels an execution.",
         OperatorDeletes = "operator-deletes": "An operator deletes a job.",
+        OperatorCancelsStuck = "operator-cancels-stuck":
+            "An operator cancels the execution that has been running for longest.",
+        OperatorRaces = "operator-races":
+            "An operator deletes a job, or cancels its newest execution, at an instant at which it fires.",
+        OperatorTrespasses = "operator-trespasses":
+            "An operator asks for what is another tenant's: to trigger, to cancel, to delete it.",
         OperatorRepeats = "operator-repeats": "An operator sends the same request twice at once.",
         Herd = "herd": "Many jobs are due at one instant.",
     }

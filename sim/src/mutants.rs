@@ -16,26 +16,6 @@ use crate::plan::Profile;
 /// How many seeds each mutant may live through, unless the command line says otherwise.
 pub const SEEDS: u64 = 400;
 
-/// Bugs that the default profile does not provoke within [`SEEDS`], so that no oracle has been seen to catch them.
-/// They can be switched on, and are not part of the proof until a fault brings about what they need.
-pub const NOT_PROVOKED: &[Bug] = &[
-    Bug::MaterialiseIgnoresToken,
-    Bug::DrainWaitsForHandlers,
-    Bug::DrainKeepsItsLeases,
-    Bug::MaterialiseIgnoresWatermark,
-    Bug::RepeatedMaterialiseResets,
-    Bug::DeletedJobsFire,
-    Bug::CancelledCompletes,
-    Bug::TakeOverIgnoresObserved,
-    Bug::RedispatchIgnoresObserved,
-];
-
-/// Whether a bug is part of the proof.
-#[must_use]
-pub fn is_judged(bug: Bug) -> bool {
-    !NOT_PROVOKED.contains(&bug)
-}
-
 /// The invariant that catches a bug.
 #[must_use]
 pub const fn predicted(bug: Bug) -> Invariant {
@@ -48,7 +28,7 @@ pub const fn predicted(bug: Bug) -> Invariant {
         Bug::KeyPerAttempt => I::EffectOncePerKey,
         Bug::RetriesForEver => I::AttemptBounds,
         Bug::RetriesTooSoon => I::RetryNotEarly,
-        Bug::NoAttemptTimeout => I::NoOrphanRunning,
+        Bug::NoAttemptTimeout => I::DueWorkEnds,
         Bug::FinishSentOnce => I::DueWorkEnds,
         Bug::UnknownAcquireAwaited => I::DueWorkEnds,
         Bug::DrainWaitsForHandlers => I::DrainEnds,
@@ -65,7 +45,7 @@ pub const fn predicted(bug: Bug) -> Invariant {
         Bug::LeaderNeverRepairs => I::NoOrphanRunning,
         Bug::SweepIgnoresCancel => I::CancelFinal,
         Bug::SweepIgnoresBudgets => I::AttemptBounds,
-        Bug::DrainKeepsItsLeases => I::PartitionsOwned,
+        Bug::DrainKeepsItsLeases => I::DrainedHoldsNothing,
         Bug::DrainNeverEnds => I::DrainEnds,
         Bug::LeaseGrantKeepsToken => I::TokenMonotone,
         Bug::PartitionGrantIgnoresExpiry => I::NoEarlyTakeover,
@@ -74,7 +54,7 @@ pub const fn predicted(bug: Bug) -> Invariant {
         Bug::SilentWorkerGetsNothing => I::HeartbeatGrantsNothing,
         Bug::RepeatedAcquireExtends => I::SingleHolder,
         Bug::MaterialiseIgnoresWatermark => I::FencedWrite,
-        Bug::RepeatedMaterialiseResets => I::LegalTransition,
+        Bug::RepeatedMaterialiseResets => I::CompletedSurvives,
         Bug::MaterialiseAheadOfTime => I::NoPhantomFire,
         Bug::MaterialiseIgnoresPlanAge => I::NoPhantomFire,
         Bug::DeletedJobsFire => I::FencedWrite,
@@ -98,6 +78,8 @@ pub const fn predicted(bug: Bug) -> Invariant {
         Bug::TakeOverIgnoresExpiry => I::NoEarlyTakeover,
         Bug::TakeOverIgnoresObserved => I::FencedWrite,
         Bug::RedispatchIgnoresObserved => I::SweepIdempotent,
+        Bug::SweepDropsExecutions => I::Conservation,
+        Bug::CancelIgnoresTenant => I::TenantWall,
         Bug::SweepFindsNothingExpired => I::NoOrphanRunning,
         Bug::TriggerIgnoresKey => I::UniqueOccurrence,
         Bug::RefusalsGoUnrecorded => I::LedgerOfRefusals,

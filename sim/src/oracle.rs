@@ -10,10 +10,12 @@
 //!
 //! - [`invariant`]: the catalogue. - [`leases`]: leadership and partitions. - [`executions`]: states, tokens, budgets.
 //! - [`ledger`], [`fires`], [`calendar`]: fires. - [`dispatch`]: the outbox. - [`runs`]: handlers and what they call.
-//! - [`records`]: dead letters, refusals, repairs, tenants. - [`recovery`]: what must come right after the heal.
+//! - [`records`]: dead letters, refusals, repairs, tenants, nothing forgotten. - [`drains`]: what a drain leaves.
+//! - [`recovery`]: what must come right after the heal.
 
 pub mod calendar;
 mod dispatch;
+mod drains;
 mod executions;
 mod fires;
 pub mod invariant;
@@ -34,9 +36,10 @@ use fencepost_core::store::change::Change;
 use fencepost_core::store::command::Command;
 use fencepost_core::store::command::OutboxId;
 use fencepost_core::store::reply::{Reply, StoreReply};
-use fencepost_core::time::{Span, Timestamp};
+use fencepost_core::time::Timestamp;
 
 use dispatch::Dispatches;
+use drains::Drains;
 use executions::Executions;
 use invariant::Invariant;
 use ledger::Ledger;
@@ -57,6 +60,7 @@ pub struct Oracles {
     dispatches: Dispatches,
     runs: Runs,
     records: Records,
+    drains: Drains,
     /// The latest time that any commit's clock has shown.
     latest: Option<Timestamp>,
 }
@@ -154,6 +158,15 @@ pub enum EffectAnswer {
     Down,
 }
 
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DrainEnd {
+    /// Before its limit.
+    InTime,
+    /// By its limit: it may leave things undone.
+    CutShort,
+}
+
 /// The cluster some time after the heal.
 #[derive(Clone, Copy, Debug)]
 pub struct Recovery<'a> {
@@ -195,6 +208,8 @@ impl Oracles {
         let commit = Commit { at, command, now: reply.now, reply: &reply.reply };
         // Judged by the rows before the command, and told after whatever its changes break by themselves.
         let grants = leases::check_grants(&commit, &self.mirror);
+        // Before anything that a repair breaks by being done a second time.
+        self.records.check_repairs(&commit)?;
         for change in changes {
             self.check_change(&commit, change, latest)?;
             self.mirror.absorb(core::slice::from_ref(change));
@@ -293,19 +308,30 @@ impl Oracles {
         Ok(())
     }
 
-    /// A node was asked to drain, within this time.
-    pub fn on_drain_requested(&mut self, _at: SimTime, _node: NodeId, _within: Span) {}
+    /// A node heard what the store answered it.
+    pub fn on_heard(&mut self, node: NodeId, reply: &StoreReply) {
+        self.drains.on_heard(node, &reply.reply);
+    }
 
     /// A node reported that its drain is over.
     ///
     /// # Errors
     /// The safety invariant that it broke.
-    pub fn on_drained(&mut self, _at: SimTime, _node: NodeId) -> Result<(), Violation> {
-        Ok(())
+    pub fn on_drained(
+        &mut self,
+        at: SimTime,
+        store_now: Timestamp,
+        node: NodeId,
+        how: DrainEnd,
+    ) -> Result<(), Violation> {
+        let left = drains::Left { at, store_now, node, how };
+        self.drains.check(&left, &self.mirror, &self.runs)
     }
 
     /// A node's process ended, drained or not.
-    pub fn on_process_ended(&mut self, _at: SimTime, _node: NodeId) {}
+    pub fn on_process_ended(&mut self, node: NodeId) {
+        self.drains.forget(node);
+    }
 
     /// After the heal: what is not as it should be yet, the thing with the shortest bound first, and what it
     /// waits for. The world makes it a failure once that invariant's bound has passed.

@@ -19,7 +19,7 @@ use fencepost_core::id::TenantId;
 use fencepost_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use action::{Action, OperatorAction};
+pub use action::{Action, Authority, OperatorAction, Timing};
 pub use bound::Bounds;
 pub(crate) use bound::RETRY_AFTER;
 pub use check::PlanError;

@@ -31,8 +31,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fencepost_core::bug::Bugs;
-use fencepost_core::execution::WaitReason;
-use fencepost_core::id::{ExecutionId, JobId};
+use fencepost_core::execution::{ExecutionState, WaitReason};
+use fencepost_core::id::{ExecutionId, JobId, TenantId};
 use fencepost_core::lease::LeaseResource;
 use fencepost_core::message::ExecutionMessage;
 use fencepost_core::store::StoreOutcome;
@@ -152,6 +152,8 @@ pub struct World<'a> {
     job_places: BTreeMap<JobId, JobIndex>,
     /// The newest execution of each job.
     newest: Vec<Option<ExecutionId>>,
+    /// What runs: since when, and whose it is.
+    running: BTreeMap<ExecutionId, (SimTime, TenantId)>,
 }
 
 impl<'a> World<'a> {
@@ -206,6 +208,7 @@ impl<'a> World<'a> {
             tasks: Vec::new(),
             job_places: job_places.collect(),
             newest: vec![None; plan.jobs.len()],
+            running: BTreeMap::new(),
         }
     }
 
@@ -275,6 +278,7 @@ impl<'a> World<'a> {
             Happening::Resume { life } => self.on_resume(life),
             Happening::Start { life } => self.on_start(life),
             Happening::Die { life } => self.on_die(life),
+            Happening::DrainDue { life } => self.on_drain_due(life),
             Happening::StoreArrives { call } => self.on_store_arrives(call),
             Happening::StoreAnswers { call } => self.on_store_answers(call),
             Happening::StoreSilent { caller } => self.tell_caller(caller, StoreOutcome::Unknown),
@@ -325,7 +329,10 @@ impl<'a> World<'a> {
         self.trace.absorb_changes(self.now, lane, &self.changes);
         let verdict = self.oracles.on_commit(self.now, node, command, &reply, &self.changes);
         self.measures.on_commit(&self.changes, self.now);
-        self.remember_newest();
+        self.remember_executions();
+        if self.nodes.iter().any(|node| node.fenced.is_some()) {
+            self.thaw_fenced();
+        }
         if self.timeline.is_kept() {
             self.show_leaders();
         }
@@ -335,14 +342,20 @@ impl<'a> World<'a> {
         reply
     }
 
-    /// Remembers the newest execution of each job, for operators to cancel.
-    fn remember_newest(&mut self) {
+    /// Remembers what operators look at to cancel it: the newest execution of each job, and what runs.
+    fn remember_executions(&mut self) {
         for change in &self.changes {
-            if let Change::Execution(delta) = change
-                && let (None, Some(made)) = (&delta.before, &delta.after)
-                && let Some(place) = self.job_places.get(&made.job)
+            let Change::Execution(delta) = change else { continue };
+            let Some(row) = &delta.after else { continue };
+            if delta.before.is_none()
+                && let Some(place) = self.job_places.get(&row.job)
             {
-                self.newest[place.index()] = Some(made.id);
+                self.newest[place.index()] = Some(row.id);
+            }
+            if row.state == ExecutionState::Running {
+                self.running.entry(row.id).or_insert((self.now, row.tenant));
+            } else if delta.before.as_ref().is_some_and(|before| before.state == ExecutionState::Running) {
+                self.running.remove(&row.id);
             }
         }
     }

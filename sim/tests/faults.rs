@@ -3,6 +3,7 @@
 //! A fault that is planned and never strikes would make every green run a little less true.
 
 use fencepost_core::bug::Bugs;
+use fencepost_core::mark::{self, Mark};
 use fencepost_sim::fault::FaultKind;
 use fencepost_sim::plan::{Profile, generate};
 use fencepost_sim::run::run;
@@ -36,6 +37,23 @@ fn every_kind_of_fault_happens_when_it_is_switched_on() {
         }
     }
     assert!(unseen.is_empty(), "planned and never seen: {unseen:?}");
+}
+
+#[test]
+fn a_write_that_was_held_back_until_its_token_had_passed_on_is_refused() {
+    let wanted = [Mark::MaterialiseRefused, Mark::FinishRefused];
+    let mut refused = [0; 2];
+    for seed in 0..SEEDS {
+        let plan = generate::generate_with(seed, Profile::Small, &[FaultKind::PauseUntilFenced]);
+        drop(mark::take());
+        let ended = run(&plan, Bugs::NONE, Keep::Hash).ended;
+        assert!(ended.violation.is_none(), "seed {seed}: {:?}", ended.violation);
+        let hits = mark::take();
+        for (sum, mark) in refused.iter_mut().zip(wanted) {
+            *sum += hits[mark as usize];
+        }
+    }
+    assert!(refused.iter().all(|times| *times > 0), "{wanted:?} were refused {refused:?} times");
 }
 
 #[test]

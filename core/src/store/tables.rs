@@ -152,6 +152,11 @@ impl Tables {
         self.executions.put(row, changes);
     }
 
+    /// Removes an execution that has ended and has no outbox row left: no index over both knows it.
+    pub(in crate::store) fn remove_ended(&mut self, id: ExecutionId, changes: &mut Vec<Change>) {
+        self.executions.remove(&id, changes);
+    }
+
     /// Inserts an outbox row or puts it in the place of its predecessor.
     pub(in crate::store) fn put_outbox(&mut self, row: OutboxRow, changes: &mut Vec<Change>) {
         let id = row.key();

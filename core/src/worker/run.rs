@@ -160,7 +160,7 @@ impl Runs {
     }
 
     /// When the next lingering handler loses its slot.
-    pub(super) fn slot_freed_at(&self) -> Option<Monotonic> {
+    fn slot_freed_at(&self) -> Option<Monotonic> {
         self.lingering_until.first().map(|(at, _)| *at)
     }
 
@@ -284,9 +284,19 @@ impl Worker {
         }
     }
 
+    /// Whether no lingering handler is to lose its slot, whatever time it takes: what the bug of that name does.
+    fn waits_for_lingering(&self) -> bool {
+        self.is_draining() && self.config.bugs.has(Bug::DrainWaitsForHandlers)
+    }
+
+    /// When the next lingering handler loses its slot.
+    pub(super) fn slot_freed_at(&self) -> Option<Monotonic> {
+        if self.waits_for_lingering() { None } else { self.runs.slot_freed_at() }
+    }
+
     /// Lingering handlers lose their slots in the end.
     pub(super) fn free_lingering(&mut self, now: Monotonic) {
-        if self.is_draining() && self.config.bugs.has(Bug::DrainWaitsForHandlers) {
+        if self.waits_for_lingering() {
             return;
         }
         while let Some((until, id)) = self.runs.lingering_until.first().copied()

@@ -100,18 +100,20 @@ invariants! {
         "An execution is dead-lettered exactly when there is one dead-letter record of it, with its reason.",
     CompletedSurvives "completed-survives" Safety [Simulator]
         "No repair, late worker or duplicate overwrites a committed completion.",
-    TenantWall "tenant-wall" Safety [Constraint]
+    TenantWall "tenant-wall" Safety [Simulator Constraint]
         "No command under one tenant's authority changes another's rows.",
     CancelFinal "cancel-final" Safety [Simulator]
         "Once cancelled is committed, that execution never completes, and a stored request is not forgotten by a failure.",
-    SweepIdempotent "sweep-idempotent" Safety [Properties]
+    SweepIdempotent "sweep-idempotent" Safety [Simulator Properties]
         "Applying the same observed repairs again changes nothing.",
     EffectOncePerKey "effect-once-per-key" Safety [Simulator]
         "A system that enforces the idempotency key performs each effect once; one that enforces the token never accepts a lower one later.",
     OverlapOnlyAfterExpiry "overlap-only-after-expiry" Safety [Simulator]
         "Two runs of one execution are under way at once only if the earlier lease had expired or its worker had given it up; their tokens differ.",
-    Conservation "conservation" Safety []
+    Conservation "conservation" Safety [Simulator]
         "No execution disappears.",
+    DrainedHoldsNothing "drained-holds-nothing" Safety [Simulator]
+        "A node that reports a finished drain holds nothing that it knows of but for handlers that would not stop.",
     LedgerOfRefusals "ledger-of-refusals" Safety [Simulator]
         "Every refusal of a renew, finish, materialise, promotion or repair is recorded.",
     LagAddsUp "lag-adds-up" Safety [Simulator]

@@ -1,4 +1,4 @@
-//! Records: dead letters, refusals, repeated repairs, and the wall between tenants.
+//! Records: dead letters, refusals, repeated repairs, the wall between tenants, and that nothing is forgotten.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,8 @@ use fencepost_core::lease::RunId;
 use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::{Command, OutboxId, RepairItem};
 use fencepost_core::store::reply::{
-    FinishReply, HoldReply, MaterialiseReply, PutOffReply, RenewReply, RepairItemReply, RepairReply, Reply,
+    AcquireReply, CancelReply, DeleteJobReply, FinishReply, HoldReply, MadeExecution, MaterialiseReply,
+    PutOffReply, RenewReply, RepairItemReply, RepairReply, Reply, TriggerReply,
 };
 use fencepost_core::time::Timestamp;
 
@@ -42,12 +43,12 @@ impl Records {
     ) -> Result<(), Violation> {
         check_dead_letters(commit, mirror, changes)?;
         check_refusals(commit, changes)?;
-        check_tenants(commit, changes)?;
-        self.check_repairs(commit)
+        check_tenants(commit, mirror, changes)?;
+        check_nothing_forgotten(commit, mirror, changes)
     }
 
     /// A repair that has been done is not done again: what it had observed is gone.
-    fn check_repairs(&mut self, commit: &Commit<'_>) -> Result<(), Violation> {
+    pub(super) fn check_repairs(&mut self, commit: &Commit<'_>) -> Result<(), Violation> {
         let (Command::Repair(ask), Reply::Repaired(RepairReply::Applied(replies))) =
             (commit.command, commit.reply)
         else {
@@ -181,9 +182,20 @@ fn refusals(commit: &Commit<'_>) -> u64 {
     }
 }
 
-/// What an operator's command changes is its tenant's.
-fn check_tenants(commit: &Commit<'_>, changes: &[Change]) -> Result<(), Violation> {
+/// What an operator's command changes is its tenant's, and what is another's it is told not to exist.
+fn check_tenants(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) -> Result<(), Violation> {
     let Some(tenant) = tenant_of(commit.command) else { return Ok(()) };
+    if let Some(owner) = owner_of_asked(commit.command, mirror).filter(|owner| *owner != tenant)
+        && !is_not_found(commit.reply)
+    {
+        return Err(commit.broke(Invariant::TenantWall, || {
+            format!(
+                "tenant {tenant} asked for {} of what is {owner}'s, and was told {:?}",
+                commit.command.kind(),
+                commit.reply
+            )
+        }));
+    }
     let foreign = changes.iter().flat_map(tenants_in).find(|other| *other != tenant);
     match foreign {
         None => Ok(()),
@@ -200,6 +212,75 @@ fn tenant_of(command: &Command) -> Option<TenantId> {
         Command::TriggerJob(ask) => Some(ask.tenant),
         Command::CancelExecution(ask) => Some(ask.tenant),
         _ => None,
+    }
+}
+
+/// Whose it is what an operator's command names.
+fn owner_of_asked(command: &Command, mirror: &Mirror) -> Option<TenantId> {
+    let job = |job| mirror.jobs.get(job).map(|row| row.tenant);
+    match command {
+        Command::DeleteJob(ask) => job(&ask.job),
+        Command::TriggerJob(ask) => job(&ask.job),
+        Command::CancelExecution(ask) => mirror.executions.get(&ask.execution).map(|row| row.tenant),
+        _ => None,
+    }
+}
+
+fn is_not_found(reply: &Reply) -> bool {
+    matches!(
+        reply,
+        Reply::JobDeleted(DeleteJobReply::NotFound)
+            | Reply::JobTriggered(TriggerReply::NotFound)
+            | Reply::ExecutionCancelled(CancelReply::NotFound)
+    )
+}
+
+/// What the store says it has made is there, and what is there it does not deny.
+fn check_nothing_forgotten(
+    commit: &Commit<'_>,
+    mirror: &Mirror,
+    changes: &[Change],
+) -> Result<(), Violation> {
+    let forgot = |detail: String| Err(commit.broke(Invariant::Conservation, || detail));
+    let made = match commit.reply {
+        Reply::Materialised(replies) => replies.iter().map(made_in).sum(),
+        Reply::JobTriggered(TriggerReply::Created) => 1,
+        _ => 0,
+    };
+    if made > 0 {
+        let is_birth =
+            |change: &&Change| matches!(change, Change::Execution(delta) if delta.before.is_none());
+        let born = changes.iter().filter(is_birth).count();
+        if born != made {
+            return forgot(format!("{made} executions were accepted, and {born} were made"));
+        }
+    }
+    let denied = match (commit.command, commit.reply) {
+        (Command::AcquireExecutions(ask), Reply::Acquired(replies)) => {
+            let mut all = ask.items.iter().zip(replies);
+            all.find(|(_, reply)| **reply == AcquireReply::Absent).map(|(item, _)| item.execution)
+        }
+        (Command::FinishExecutions(ask), Reply::Finished(replies)) => {
+            let mut all = ask.items.iter().zip(replies);
+            all.find(|(_, reply)| **reply == FinishReply::Absent).map(|(item, _)| item.run.execution)
+        }
+        _ => None,
+    };
+    match denied.filter(|id| mirror.executions.contains_key(id)) {
+        Some(id) => forgot(format!("{id} was made, and the store says that it does not exist")),
+        None => Ok(()),
+    }
+}
+
+fn made_in(reply: &MaterialiseReply) -> usize {
+    match reply {
+        MaterialiseReply::Applied(made) => made.iter().filter(|made| **made == MadeExecution::Made).count(),
+        MaterialiseReply::StaleLease { .. }
+        | MaterialiseReply::VersionChanged { .. }
+        | MaterialiseReply::WatermarkMoved
+        | MaterialiseReply::NotDue
+        | MaterialiseReply::PlanExpired
+        | MaterialiseReply::Gone => 0,
     }
 }
 

@@ -60,8 +60,9 @@ fn partitions(mirror: &Mirror, recovery: &Recovery<'_>) -> Option<Violation> {
 
 fn orphans(mirror: &Mirror, recovery: &Recovery<'_>) -> Option<Violation> {
     let orphan = mirror.live_in(ExecutionState::Running).find(|row| {
-        // Against the moment of the heal: what lapses later has its own time.
-        has_lapsed(row.expires_at, recovery.healed_store) && has_lapsed(row.expires_at, recovery.store_now)
+        // What lapses after the heal has its own time; what no grant reaches is dead whatever it shows.
+        has_lapsed(row.expires_at, recovery.store_now)
+            && (row.expires_at <= recovery.healed_store || row.expires_at > recovery.store_now)
     })?;
     Some(
         Invariant::NoOrphanRunning

@@ -11,7 +11,7 @@ use fencepost_core::time::Timestamp;
 use super::executions::Executions;
 use super::invariant::Invariant;
 use super::leases::has_lapsed;
-use super::{EffectAnswer, HandlerObservation};
+use super::{EffectAnswer, HandlerEnd, HandlerObservation};
 use crate::plan::{Enforcement, OutsideIndex};
 use crate::sim_time::SimTime;
 use crate::violation::Violation;
@@ -23,6 +23,8 @@ pub(super) struct Runs {
     active: BTreeMap<ExecutionId, Vec<Active>>,
     /// The execution that each key stands for.
     keys: BTreeMap<ExecutionId, Arc<str>>,
+    /// The latest run of each execution whose handler reported something without having been told to stop.
+    ended: BTreeMap<ExecutionId, FencingToken>,
     /// How often each system that enforces keys performed the effect of each execution.
     performed: BTreeMap<(OutsideIndex, ExecutionId), u32>,
     /// The highest token that each system that enforces tokens has accepted, by execution.
@@ -64,8 +66,12 @@ impl Runs {
                 }
                 Ok(())
             }
-            HandlerObservation::Ended { node, run, .. } => {
+            HandlerObservation::Ended { node, run, how } => {
                 if let Some(active) = self.active.get_mut(&run.execution) {
+                    let mut of_it = active.iter().filter(|other| other.node == *node && other.run == *run);
+                    if *how == HandlerEnd::Reported && of_it.any(|other| !other.given_up) {
+                        self.ended.insert(run.execution, run.token);
+                    }
                     active.retain(|other| other.node != *node || other.run != *run);
                     if active.is_empty() {
                         self.active.remove(&run.execution);
@@ -78,6 +84,17 @@ impl Runs {
                 self.check_effect(at, *outside, *enforces, *run, *answer)
             }
         }
+    }
+
+    /// A run whose handler is under way on this node and was not told to stop.
+    pub(super) fn at_work(&self, node: NodeId) -> Option<RunId> {
+        let mut all = self.active.values().flatten();
+        all.find(|active| active.node == node && !active.given_up).map(|active| active.run)
+    }
+
+    /// Whether the handler of this run came to an end of its own.
+    pub(super) fn has_ended_unasked(&self, run: RunId) -> bool {
+        self.ended.get(&run.execution) == Some(&run.token)
     }
 
     fn check_start(
@@ -102,12 +119,17 @@ impl Runs {
                     other.node, started.node
                 ));
             }
+            // The earlier run is the one with the lower token, whichever handler was started first: a process
+            // may stand still between deciding on a start and starting.
+            let earlier = if run.token < other.run.token { &started } else { other };
             // Against the latest the store's clock has shown as well: a step back does not revive a lease.
-            let lapsed = executions.leases.get(&other.run).is_none_or(|lease| {
+            let lapsed = executions.leases.get(&earlier.run).is_none_or(|lease| {
                 has_lapsed(lease.expires_at, store_now) || has_lapsed(lease.expires_at, latest)
             });
-            if !other.given_up && !lapsed {
-                return overlap(format!("{run:?} started at {store_now} while {other:?} holds its lease"));
+            if !earlier.given_up && !lapsed {
+                return overlap(format!(
+                    "{run:?} started at {store_now} beside {other:?}: {earlier:?} holds its lease"
+                ));
             }
         }
         active.push(started);

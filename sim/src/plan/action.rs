@@ -17,6 +17,46 @@ pub struct OperatorAction {
     pub copies: u8,
     /// What.
     pub what: Action,
+    /// Under whose authority.
+    #[serde(default, skip_serializing_if = "Authority::is_owner")]
+    pub under: Authority,
+    /// Why then.
+    #[serde(default, skip_serializing_if = "Timing::is_chance")]
+    pub timing: Timing,
+}
+
+/// Why an operator asks just then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Timing {
+    /// By chance.
+    #[default]
+    Chance,
+    /// The job fires.
+    Fire,
+}
+
+impl Timing {
+    fn is_chance(&self) -> bool {
+        *self == Self::Chance
+    }
+}
+
+/// Under whose authority an operator asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Authority {
+    /// That of the tenant whose job it is.
+    #[default]
+    Owner,
+    /// That of another tenant, who must be told that there is no such thing.
+    Stranger,
+}
+
+impl Authority {
+    fn is_owner(&self) -> bool {
+        *self == Self::Owner
+    }
 }
 
 /// What an operator asks for.
@@ -40,6 +80,8 @@ pub enum Action {
         /// Which job's.
         job: JobIndex,
     },
+    /// Cancel whatever has been running for longest.
+    CancelStuck,
     /// Delete a job.
     Delete {
         /// Which.

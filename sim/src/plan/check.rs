@@ -70,11 +70,13 @@ fn check(plan: &Plan) -> Result<(), PlanError> {
         check_outside(plan, place, job.behaviour.calls)?;
     }
     for (at, action) in plan.actions.iter().enumerate() {
-        let (Action::Create { job }
-        | Action::Trigger { job, .. }
-        | Action::CancelNewest { job }
-        | Action::Delete { job }) = &action.what;
-        check_job(plan, format!("actions[{at}]"), *job)?;
+        match &action.what {
+            Action::Create { job }
+            | Action::Trigger { job, .. }
+            | Action::CancelNewest { job }
+            | Action::Delete { job } => check_job(plan, format!("actions[{at}]"), *job)?,
+            Action::CancelStuck => {}
+        }
     }
     for (at, fault) in plan.faults.iter().enumerate() {
         check_fault(plan, format!("faults[{at}]"), fault.kind, fault.target)?;

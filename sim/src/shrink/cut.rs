@@ -20,6 +20,7 @@ pub(super) fn without_jobs(plan: &Plan, gone: &[bool]) -> Option<Plan> {
         let what = match &action.what {
             Action::Create { job } => Action::Create { job: moved(*job)? },
             Action::Trigger { job, key } => Action::Trigger { job: moved(*job)?, key: key.clone() },
+            Action::CancelStuck => Action::CancelStuck,
             Action::CancelNewest { job } => Action::CancelNewest { job: moved(*job)? },
             Action::Delete { job } => Action::Delete { job: moved(*job)? },
         };

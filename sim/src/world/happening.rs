@@ -41,6 +41,11 @@ pub(super) enum Happening {
         life: Life,
     },
 
+    /// A process that was asked to drain is to be gone.
+    DrainDue {
+        life: Life,
+    },
+
     /// A request reaches the store.
     StoreArrives {
         call: u32,

@@ -38,6 +38,7 @@ enum Trouble {
     Cut,
     Flaps,
     Postpones,
+    Duplicates,
 }
 
 const CONNECTIONS: usize = 2;
@@ -73,6 +74,7 @@ impl Link {
             FaultKind::StoreCutReplies | FaultKind::BrokerCutReplies => Trouble::CutBack,
             FaultKind::StoreCut | FaultKind::BrokerCut => Trouble::Cut,
             FaultKind::StoreFlapping | FaultKind::BrokerFlapping => Trouble::Flaps,
+            FaultKind::StoreDuplicate => Trouble::Duplicates,
             FaultKind::StoreLateArrival | FaultKind::BrokerLateArrival => Trouble::Postpones,
             other => unreachable!("{other} is no fault of a link"),
         };
@@ -91,6 +93,18 @@ impl Link {
             return Fate::Arrives(self.in_order(way, connection, air.now.plus(delay)));
         }
         self.pass_troubled(way, connection, delay, air)
+    }
+
+    /// When a second copy of what is sent now arrives, if there is one: on no connection that has an order.
+    pub(super) fn duplicate(&mut self, air: &mut Air<'_>) -> Option<SimTime> {
+        let duplicates = |trouble: &Trouble| matches!(trouble, Trouble::Duplicates);
+        let (_, _, fault) = self.troubles.iter().find(|(_, trouble, _)| duplicates(trouble))?;
+        if !air.stream.chance(fault.chance_ppm) {
+            return None;
+        }
+        air.counts.count(fault.kind);
+        let later = air.stream.long_tailed(fault.amount.divided_by(64), fault.amount);
+        Some(air.now.plus(self.delay.draw(air.stream)).plus(later))
     }
 
     fn in_order(&mut self, way: Way, connection: usize, at: SimTime) -> SimTime {
@@ -129,6 +143,7 @@ impl Link {
                     air.counts.count(fault.kind);
                     false
                 }
+                Trouble::Duplicates => false,
                 Trouble::Postpones => {
                     if way == Way::Out && air.stream.chance(fault.chance_ppm) {
                         delay = delay.plus(fault.amount);

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use fencepost_core::id::NodeId;
 use fencepost_core::job::HandlerName;
-use fencepost_core::time::Span;
+use fencepost_core::time::{Monotonic, Span};
 
 use super::clock::NodeClock;
 use super::happening::{Life, RunRef};
 use super::link::Link;
-use super::role::{Role, RoleEffect, RoleEvent};
+use super::role::{Fence, Role, RoleEffect, RoleEvent};
 use super::traffic::ConsumerSide;
 use crate::plan::{NodeSlot, Plan, ProcessSpec};
 use crate::sim_time::SimTime;
@@ -42,6 +42,17 @@ pub(super) struct Trap {
     pub(super) left: u32,
 }
 
+/// A pause that ends when a write's token has passed on.
+#[derive(Clone, Debug)]
+pub(super) struct FencedPause {
+    /// What the write is protected by; the first to fall ends it.
+    pub(super) fences: Vec<Fence>,
+    /// When it ends in any case.
+    pub(super) until: SimTime,
+    /// How much longer it may take after that.
+    pub(super) longer: Span,
+}
+
 /// A crash loop under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CrashLoop {
@@ -57,6 +68,10 @@ pub(super) struct CrashLoop {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Drain {
     pub(super) since: SimTime,
+    /// What the node's own clock showed when it took the request in.
+    pub(super) began: Option<Monotonic>,
+    /// How long it may take by that clock.
+    pub(super) within: Span,
     pub(super) then: AfterDrain,
 }
 
@@ -92,6 +107,8 @@ pub(super) struct Node {
     /// The earliest timer in the queue that is this life's.
     pub(super) armed: Option<SimTime>,
     pub(super) traps: Vec<Trap>,
+    /// The write that it stands still before until its token is one of the past, if it does.
+    pub(super) fenced: Option<FencedPause>,
     /// Whether its publishing channel is closed at its next publication.
     pub(super) breaks_publishing: bool,
     pub(super) crash_loop: Option<CrashLoop>,
@@ -130,6 +147,7 @@ impl Node {
             held: VecDeque::new(),
             armed: None,
             traps: Vec::new(),
+            fenced: None,
             breaks_publishing: false,
             crash_loop: None,
             slow: None,

@@ -21,7 +21,7 @@ use super::World;
 use super::happening::Happening;
 use super::store_calls::Caller;
 use crate::fault::FaultKind;
-use crate::plan::{Action, Creation, Definition, JobIndex};
+use crate::plan::{Action, Authority, Creation, Definition, JobIndex, Timing};
 
 /// The process that operators' requests come through, as rows name it.
 const API_NODE: NodeId = NodeId::from_u128(0x0a91_0000_0000_0000_0000_0000_0000_0001);
@@ -103,13 +103,20 @@ impl World<'_> {
 
     pub(super) fn on_operator_acts(&mut self, action: u16) {
         let spec = &self.plan.actions[usize::from(action)];
-        let (kind, copies) = match &spec.what {
-            Action::Create { .. } => (FaultKind::OperatorCreates, spec.copies),
-            Action::Trigger { .. } => (FaultKind::OperatorTriggers, spec.copies),
-            Action::CancelNewest { .. } => (FaultKind::OperatorCancels, spec.copies),
-            Action::Delete { .. } => (FaultKind::OperatorDeletes, spec.copies),
+        let copies = spec.copies;
+        let kind = match (spec.under, &spec.what) {
+            (Authority::Stranger, _) => FaultKind::OperatorTrespasses,
+            (Authority::Owner, Action::Create { .. }) => FaultKind::OperatorCreates,
+            (Authority::Owner, Action::Trigger { .. }) => FaultKind::OperatorTriggers,
+            (Authority::Owner, Action::CancelNewest { .. }) => FaultKind::OperatorCancels,
+            (Authority::Owner, Action::CancelStuck) => FaultKind::OperatorCancelsStuck,
+            (Authority::Owner, Action::Delete { .. }) => FaultKind::OperatorDeletes,
         };
         self.counts.count(kind);
+        match spec.timing {
+            Timing::Chance => {}
+            Timing::Fire => self.counts.count(FaultKind::OperatorRaces),
+        }
         if copies > 1 {
             self.counts.count(FaultKind::OperatorRepeats);
         }
@@ -123,26 +130,43 @@ impl World<'_> {
 
     /// What an action sends first; a creation reads the clock.
     fn first_command(&self, action: u16) -> Option<Command> {
-        match &self.plan.actions[usize::from(action)].what {
+        let spec = &self.plan.actions[usize::from(action)];
+        let asks = |job| self.authority(self.tenant_of(job), spec.under);
+        match &spec.what {
             Action::Create { .. } => Some(Command::ReadClock),
-            Action::Trigger { job, key } => Some(self.trigger(*job, key)),
+            Action::Trigger { job, key } => Some(self.trigger(asks(*job), *job, key)),
             Action::CancelNewest { job } => {
                 let execution = (*self.newest.get(job.index())?)?;
-                let tenant = self.tenant_of(*job);
+                let tenant = asks(*job);
+                Some(Command::CancelExecution(CancelExecution { tenant, execution }))
+            }
+            Action::CancelStuck => {
+                let (execution, (_, owner)) = self.running.iter().min_by_key(|(_, (since, _))| *since)?;
+                let (tenant, execution) = (self.authority(*owner, spec.under), *execution);
                 Some(Command::CancelExecution(CancelExecution { tenant, execution }))
             }
             Action::Delete { job } => {
-                let (tenant, job) = (self.tenant_of(*job), self.job_id(*job));
+                let (tenant, job) = (asks(*job), self.job_id(*job));
                 Some(Command::DeleteJob(DeleteJob { tenant, job }))
             }
         }
     }
 
-    fn trigger(&self, index: JobIndex, key: &Arc<str>) -> Command {
+    /// The tenant in whose name is asked for what is `owner`'s.
+    fn authority(&self, owner: TenantId, under: Authority) -> TenantId {
+        match under {
+            Authority::Owner => owner,
+            Authority::Stranger => {
+                self.plan.tenants.iter().copied().find(|tenant| *tenant != owner).unwrap_or(owner)
+            }
+        }
+    }
+
+    fn trigger(&self, tenant: TenantId, index: JobIndex, key: &Arc<str>) -> Command {
         let job = self.job_id(index);
         let execution: ExecutionId = Occurrence::Manual { key: Arc::clone(key) }.execution_id(job);
         Command::TriggerJob(TriggerJob {
-            tenant: self.tenant_of(index),
+            tenant,
             job,
             execution,
             key: Arc::clone(key),
@@ -178,6 +202,7 @@ impl World<'_> {
                 Action::Create { .. }
                 | Action::Trigger { .. }
                 | Action::CancelNewest { .. }
+                | Action::CancelStuck
                 | Action::Delete { .. },
                 _,
             ) => None,

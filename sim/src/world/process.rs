@@ -7,20 +7,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_core::job::HandlerName;
+use fencepost_core::store::StoreOutcome;
 use fencepost_core::time::Span;
 
 use super::World;
 use super::happening::{Happening, Life};
-use super::node::{AfterDrain, CrashLoop, Drain, Input, Node, Status, Trap, later_id};
+use super::node::{AfterDrain, CrashLoop, Drain, FencedPause, Input, Node, Status, Trap, later_id};
 use super::role::{Recorder, Role, RoleEffect, RoleEvent};
 use super::store_calls::Caller;
 use super::traffic::ConsumerSide;
 use crate::fault::FaultKind;
+use crate::oracle::DrainEnd;
+use crate::oracle::invariant::Invariant;
 use crate::plan::{NodeSlot, Plan};
 use crate::rng::PPM;
 use crate::sim_time::SimTime;
 use crate::timeline::Moment;
 use crate::trace::Line;
+
+/// How long after its limit a drain is looked for: what ends it may be under way at that very moment.
+const DRAIN_SLACK: Span = Span::from_secs(1);
 
 /// What the trace says about processes.
 #[derive(Debug, Hash)]
@@ -35,6 +41,7 @@ enum Note {
 /// What a trap does when it springs.
 enum Sprung {
     Pause(Span),
+    PauseUntilFenced(FencedPause),
     CrashBefore(Span),
     CrashAfter(Span),
 }
@@ -130,13 +137,16 @@ impl World<'_> {
             {
                 return;
             }
+            RoleEvent::StoreReplied { outcome: StoreOutcome::Replied(reply), .. } => {
+                self.oracles.on_heard(self.nodes[life.slot.index()].id, reply);
+            }
+            RoleEvent::DrainRequested => self.drain_begins(life),
             RoleEvent::Delivered { .. }
             | RoleEvent::Tick
-            | RoleEvent::StoreReplied { .. }
+            | RoleEvent::StoreReplied { outcome: StoreOutcome::Unknown, .. }
             | RoleEvent::Published { .. }
             | RoleEvent::Notified { .. }
-            | RoleEvent::HandlerFinished { .. }
-            | RoleEvent::DrainRequested => {}
+            | RoleEvent::HandlerFinished { .. } => {}
         }
         self.events += 1;
         let node = &mut self.nodes[life.slot.index()];
@@ -179,6 +189,14 @@ impl World<'_> {
                     self.pause(life.slot, span);
                     hold = true;
                 }
+                Some(Sprung::PauseUntilFenced(fenced)) => {
+                    let node = &mut self.nodes[life.slot.index()];
+                    node.held.push_back(effect);
+                    let span = fenced.until.since(self.now);
+                    node.fenced = Some(fenced);
+                    self.pause(life.slot, span);
+                    hold = true;
+                }
                 Some(Sprung::CrashBefore(down)) => self.crash(life.slot, Some(down)),
                 Some(Sprung::CrashAfter(down)) => {
                     self.send(life, effect);
@@ -198,7 +216,10 @@ impl World<'_> {
             return None;
         }
         for trap in &mut node.traps {
-            let for_writes = self.plan.faults[usize::from(trap.fault)].kind == FaultKind::PauseBeforeWrite;
+            let for_writes = matches!(
+                self.plan.faults[usize::from(trap.fault)].kind,
+                FaultKind::PauseBeforeWrite | FaultKind::PauseUntilFenced
+            );
             if !for_writes || effect.is_fenced_write() {
                 trap.left = trap.left.saturating_sub(1);
             }
@@ -209,6 +230,11 @@ impl World<'_> {
         self.counts.count(spec.kind);
         match spec.kind {
             FaultKind::PauseBeforeSend | FaultKind::PauseBeforeWrite => Some(Sprung::Pause(spec.lasts)),
+            FaultKind::PauseUntilFenced => Some(Sprung::PauseUntilFenced(FencedPause {
+                fences: effect.fences(),
+                until: self.now.plus(spec.lasts),
+                longer: spec.amount,
+            })),
             FaultKind::CrashBeforeEffect => Some(Sprung::CrashBefore(spec.lasts)),
             FaultKind::CrashAfterEffect => Some(Sprung::CrashAfter(spec.lasts)),
             other => unreachable!("{other} is no trap"),
@@ -293,6 +319,28 @@ impl World<'_> {
         self.stand_still(slot, self.now.plus(span));
     }
 
+    /// Something was committed: who stood still before a write that has lost its token by that goes on, soon
+    /// enough to be in the way of whoever holds the token now.
+    pub(super) fn thaw_fenced(&mut self) {
+        for index in 0..self.nodes.len() {
+            let node = &mut self.nodes[index];
+            let Some(fenced) = &node.fenced else { continue };
+            let falls = self.changes.iter().any(|change| fenced.fences.iter().any(|it| it.falls_by(change)));
+            if !falls {
+                continue;
+            }
+            let FencedPause { until, longer, .. } = *fenced;
+            node.fenced = None;
+            // Another pause may have been laid over it.
+            if node.status == (Status::Still { until }) {
+                let soon = self.now.plus(self.streams.processes.span(Span::ZERO, longer)).min(until);
+                node.status = Status::Still { until: soon };
+                let life = node.life();
+                self.queue.push(soon, Happening::Resume { life });
+            }
+        }
+    }
+
     fn stand_still(&mut self, slot: NodeSlot, until: SimTime) {
         let node = &mut self.nodes[slot.index()];
         let until = match node.status {
@@ -318,6 +366,7 @@ impl World<'_> {
     pub(super) fn go_on(&mut self, life: Life) {
         let node = &mut self.nodes[life.slot.index()];
         node.status = Status::Up;
+        node.fenced = None;
         if let Some(since) = node.clock_stands.take() {
             node.clock.stood_still(since, self.now);
             node.armed = None;
@@ -362,11 +411,12 @@ impl World<'_> {
         node.held.clear();
         node.armed = None;
         node.drain = None;
+        node.fenced = None;
         if let Some(since) = node.clock_stands.take() {
             node.clock.stood_still(since, self.now);
         }
         self.end_runs_of(life);
-        self.oracles.on_process_ended(self.now, id);
+        self.oracles.on_process_ended(id);
         self.measures.on_lost(slot, self.now);
         self.measures.on_end(slot, self.now);
         // The operating system closes its sockets, and the broker soon sees it.
@@ -383,28 +433,55 @@ impl World<'_> {
         if node.is_down() || node.drain.is_some() {
             return;
         }
-        node.drain = Some(Drain { since: self.now, then });
-        let (life, id) = (node.life(), node.id);
+        let life = node.life();
         let within = if self.plan.is_scheduler(slot) {
             self.plan.schedulers[slot.index()].config.drain_within
         } else {
             self.plan.workers[slot.index() - self.plan.schedulers.len()].config.drain_within
         };
+        self.nodes[slot.index()].drain = Some(Drain { since: self.now, began: None, within, then });
         self.timeline.mark(self.now, slot, Moment::DrainRequested);
-        self.oracles.on_drain_requested(self.now, id, within);
         self.deliver(life, RoleEvent::DrainRequested);
+    }
+
+    /// The process takes the request in: from here on its own clock counts.
+    fn drain_begins(&mut self, life: Life) {
+        let node = &mut self.nodes[life.slot.index()];
+        let shown = node.clock.read(self.now);
+        let Some(drain) = &mut node.drain else { return };
+        drain.began = Some(shown);
+        let due = node.clock.when(shown.plus(drain.within), self.now);
+        self.queue.push(due.plus(DRAIN_SLACK), Happening::DrainDue { life });
+    }
+
+    /// Whether a drain has ended within its limit, by the process's own clock. One that stands still, or takes
+    /// its time over everything, is given time to come to it.
+    pub(super) fn on_drain_due(&mut self, life: Life) {
+        let Some(node) = self.node_of(life) else { return };
+        let Some(Drain { since, began: Some(began), within, .. }) = node.drain else { return };
+        let late = node.clock.read(self.now) >= began.plus(within);
+        if !late || node.stands_still() || node.slow.is_some() || node.clock_stands.is_some() {
+            self.queue.push(self.now.plus(DRAIN_SLACK), Happening::DrainDue { life });
+            return;
+        }
+        let detail =
+            format!("{} was asked to drain at {since} s, within {within}, and is still there", node.id);
+        self.judge(Err(Invariant::DrainEnds.broken(self.now, detail)));
     }
 
     fn drained(&mut self, life: Life) {
         let node = &mut self.nodes[life.slot.index()];
         let id = node.id;
         let drain = node.drain.take();
+        let took = |drain: &Drain| drain.began.map(|began| node.clock.read(self.now).since(began));
+        let cut_short = drain.as_ref().is_some_and(|it| took(it).is_some_and(|took| took >= it.within));
+        let how = if cut_short { DrainEnd::CutShort } else { DrainEnd::InTime };
         self.note(life.slot, &Note::Drained);
         self.timeline.mark(self.now, life.slot, Moment::Drained);
-        let seen = self.oracles.on_drained(self.now, id);
+        let seen = self.oracles.on_drained(self.now, self.store_clock.read(self.now), id, how);
         self.judge(seen);
         let restart_after = match drain {
-            Some(Drain { since, then }) => {
+            Some(Drain { since, then, .. }) => {
                 self.measures.on_drained(self.now.since(since));
                 match then {
                     AfterDrain::Stay => None,

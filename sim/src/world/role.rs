@@ -7,12 +7,14 @@ use fencepost_core::effect::{Invocation, SchedulerEffect, StopReason, WorkerEffe
 use fencepost_core::event::{
     Delivery, HandlerResult, MalformedMessage, PublishOutcome, SchedulerEvent, WorkerEvent,
 };
+use fencepost_core::execution::ExecutionState;
 use fencepost_core::id::EffectId;
-use fencepost_core::lease::RunId;
+use fencepost_core::lease::{HeldLease, LeaseResource, RunId};
 use fencepost_core::message::ExecutionMessage;
 use fencepost_core::partition::PartitionId;
 use fencepost_core::scheduler::Scheduler;
 use fencepost_core::store::StoreOutcome;
+use fencepost_core::store::change::Change;
 use fencepost_core::store::command::Command;
 use fencepost_core::time::Monotonic;
 use fencepost_core::worker::Worker;
@@ -55,6 +57,21 @@ pub(super) enum RoleEffect {
 }
 
 impl RoleEffect {
+    /// What protects a write under a token. Empty for all else.
+    pub(super) fn fences(&self) -> Vec<Fence> {
+        let Self::Store { command, .. } = self else { return Vec::new() };
+        let leases = |leases: &[HeldLease]| leases.iter().map(|held| Fence::Lease(*held)).collect();
+        match command {
+            Command::Materialise(ask) => leases(&ask.leases),
+            Command::PromoteDue(ask) => leases(&ask.leases),
+            Command::Repair(ask) => {
+                leases(&[HeldLease { resource: LeaseResource::Leadership, token: ask.leadership }])
+            }
+            Command::FinishExecutions(ask) => ask.items.iter().map(|item| Fence::Run(item.run)).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Whether it writes under a token: what a pause must not let through once the token has passed on.
     pub(super) fn is_fenced_write(&self) -> bool {
         match self {
@@ -73,6 +90,29 @@ impl RoleEffect {
             | Self::StopHandler { .. }
             | Self::Report
             | Self::Drained => false,
+        }
+    }
+}
+
+/// What protects a write: the token that it presents.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fence {
+    Lease(HeldLease),
+    Run(RunId),
+}
+
+impl Fence {
+    /// Whether this change makes the token one of the past.
+    pub(super) fn falls_by(self, change: &Change) -> bool {
+        match (self, change) {
+            (Self::Lease(held), Change::Lease(delta)) => delta
+                .after
+                .as_ref()
+                .is_some_and(|row| row.resource == held.resource && row.token != held.token),
+            (Self::Run(run), Change::Execution(delta)) => delta.after.as_ref().is_some_and(|row| {
+                row.id == run.execution && (row.token != run.token || row.state != ExecutionState::Running)
+            }),
+            _ => false,
         }
     }
 }

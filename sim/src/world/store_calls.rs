@@ -96,6 +96,19 @@ impl World<'_> {
             waited: false,
             abandoned: false,
         };
+        if let Some(at) = self.duplicate(caller) {
+            // Nobody hears of what becomes of a second copy.
+            let place = self.calls.insert(Call {
+                caller,
+                command: call.command.clone(),
+                reply: None,
+                sent: call.sent,
+                boot: call.boot,
+                waited: false,
+                abandoned: true,
+            });
+            self.queue.push(at, Happening::StoreArrives { call: place });
+        }
         match self.pass_store(caller, Way::Out, call.connection()) {
             Fate::Lost => self.queue.push(call.deadline(), Happening::StoreSilent { caller }),
             Fate::Arrives(at) => {
@@ -106,6 +119,12 @@ impl World<'_> {
                 }
             }
         }
+    }
+
+    fn duplicate(&mut self, caller: Caller) -> Option<SimTime> {
+        let Caller::Node { life, .. } = caller else { return None };
+        let mut air = Air { now: self.now, stream: &mut self.streams.store_links, counts: &mut self.counts };
+        self.nodes[life.slot.index()].store_link.duplicate(&mut air)
     }
 
     fn pass_store(&mut self, caller: Caller, way: Way, connection: usize) -> Fate {

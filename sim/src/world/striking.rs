@@ -91,6 +91,7 @@ impl World<'_> {
         match fault.kind {
             FaultKind::PauseBeforeSend
             | FaultKind::PauseBeforeWrite
+            | FaultKind::PauseUntilFenced
             | FaultKind::CrashBeforeEffect
             | FaultKind::CrashAfterEffect => {
                 node.traps.push(Trap { fault: index, left: fault.count.max(1) });

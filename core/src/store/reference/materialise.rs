@@ -209,7 +209,8 @@ impl Call<'_> {
     /// What the bug of that name does with a resend.
     fn reset_existing(&mut self, item: &MaterialiseJob) {
         for new in &item.executions {
-            let Some(row) = self.tables.executions().get(&new.id) else { continue };
+            let known = self.tables.executions().get(&new.id);
+            let Some(row) = known.filter(|row| row.state == ExecutionState::Completed) else { continue };
             let row = ExecutionRow { state: ExecutionState::Pending, owner: None, ..row.clone() };
             self.tables.put_execution(row, self.changes);
         }

@@ -165,7 +165,8 @@ impl Call<'_> {
     /// Asking twice is asking once.
     pub(super) fn cancel_execution(&mut self, ask: &CancelExecution) -> CancelReply {
         let execution = self.tables.executions().get(&ask.execution);
-        match execution.filter(|row| row.tenant == ask.tenant) {
+        let anybody = self.bugs.has(Bug::CancelIgnoresTenant);
+        match execution.filter(|row| row.tenant == ask.tenant || anybody) {
             Some(row) => self.cancel(row.clone()),
             None => CancelReply::NotFound,
         }

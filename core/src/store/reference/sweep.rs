@@ -165,6 +165,9 @@ impl Call<'_> {
             return None;
         }
         mark::hit(Mark::SettledDropped);
+        if self.bugs.has(Bug::SweepDropsExecutions) {
+            self.tables.remove_ended(id.execution, self.changes);
+        }
         Some(())
     }
 

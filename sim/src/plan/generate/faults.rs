@@ -93,6 +93,12 @@ fn measure(stream: &mut Stream, kind: FaultKind) -> Measure {
             count: stream.between(1, 12) as u32,
             ..Measure::default()
         },
+        FaultKind::PauseUntilFenced => Measure {
+            lasts: secs(90),
+            count: stream.between(1, 12) as u32,
+            amount: *stream.pick(&[Span::ZERO, Span::ZERO, millis(50), secs(3), secs(10)]),
+            ..Measure::default()
+        },
         FaultKind::Crash => Measure { lasts: down(stream), ..Measure::default() },
         FaultKind::CrashBeforeEffect | FaultKind::CrashAfterEffect => {
             Measure { lasts: down(stream), count: stream.between(1, 40) as u32, ..Measure::default() }
@@ -143,6 +149,13 @@ fn measure(stream: &mut Stream, kind: FaultKind) -> Measure {
             lasts: window(stream),
             chance_ppm: *stream.pick(&[PPM / 100, PPM / 20, PPM / 4]),
             amount: stream.long_tailed(secs(6), secs(600)),
+            ..Measure::default()
+        },
+        FaultKind::StoreDuplicate => Measure {
+            lasts: stream.span(secs(5), secs(120)),
+            chance_ppm: *stream.pick(&[PPM / 20, PPM / 5, PPM]),
+            // Soon after the first, before anything has come of it, or long after.
+            amount: *stream.pick(&[millis(5), millis(200), secs(20), secs(300)]),
             ..Measure::default()
         },
         FaultKind::StoreFlapping | FaultKind::BrokerFlapping => Measure {
@@ -218,6 +231,9 @@ fn measure(stream: &mut Stream, kind: FaultKind) -> Measure {
         | FaultKind::OperatorTriggers
         | FaultKind::OperatorCancels
         | FaultKind::OperatorDeletes
+        | FaultKind::OperatorCancelsStuck
+        | FaultKind::OperatorRaces
+        | FaultKind::OperatorTrespasses
         | FaultKind::OperatorRepeats
         | FaultKind::Herd
         | FaultKind::UnreadableDefinition

@@ -287,10 +287,19 @@ fn behaviour(stream: &mut Stream, pace: Pace, scene: &Scene<'_>) -> (Behaviour, 
         | BehaviourKind::Hangs
         | BehaviourKind::AnswerLost => *stream.pick(&[1, 1, 2, 3, u32::MAX]),
     };
-    let timeout = Span::from_secs(if kind == BehaviourKind::Slow && stream.chance(PPM / 2) {
-        40
-    } else {
-        stream.between(4, 20)
+    let timeout = Span::from_secs(match kind {
+        BehaviourKind::Slow if stream.chance(PPM / 2) => 40,
+        // Long enough that a drain has to leave it behind.
+        BehaviourKind::Deaf => stream.between(15, 40),
+        BehaviourKind::Succeeds
+        | BehaviourKind::Slow
+        | BehaviourKind::FailsRetryably
+        | BehaviourKind::FailsWithWish
+        | BehaviourKind::FailsForGood
+        | BehaviourKind::FailsAtLength
+        | BehaviourKind::Hangs
+        | BehaviourKind::CrashesWorker
+        | BehaviourKind::AnswerLost => stream.between(4, 20),
     });
     let calls = OutsideIndex(stream.below(scene.outside as u64) as u8);
     (Behaviour { kind, times, least, most, calls }, timeout)

@@ -1,25 +1,56 @@
-//! What operators do during a run: create, trigger, cancel and delete, also twice at once.
+//! What operators do during a run: create, trigger, cancel and delete, also twice at once, at the worst moment,
+//! and what is not theirs.
+//!
+//! What was added later draws from streams of its own, so that the rest of every seed stayed as it was.
 
 use fencepost_core::time::Span;
 
+use super::calendar::Day;
 use super::swarm::Swarm;
 use crate::fault::FaultKind;
-use crate::plan::{Action, Creation, Definition, JobIndex, JobSpec, OperatorAction};
-use crate::rng::{PPM, Stream};
+use crate::plan::{Action, Authority, Creation, Definition, JobIndex, JobSpec, OperatorAction, Timing};
+use crate::rng::{PPM, Stream, StreamKey};
 use crate::sim_time::SimTime;
 
-pub(super) fn draw(
-    stream: &mut Stream,
-    jobs: &[JobSpec],
-    heal_at: SimTime,
-    swarm: &Swarm,
-) -> Vec<OperatorAction> {
+/// What a seed's operators work on.
+pub(super) struct Workplace<'a> {
+    pub(super) jobs: &'a [JobSpec],
+    pub(super) day: &'a Day,
+    pub(super) heal_at: SimTime,
+    pub(super) swarm: &'a Swarm,
+}
+
+pub(super) fn draw(seed: u64, place: &Workplace<'_>) -> Vec<OperatorAction> {
+    let stream = |name: &str| StreamKey::of(seed, name).open();
+    let mut actions = at_any_moment(&mut stream("plan/operators"), place);
+    if place.swarm.has(FaultKind::OperatorCancelsStuck) {
+        actions.extend(cancel_what_is_stuck(&mut stream("plan/operators/stuck"), place));
+    }
+    if place.swarm.has(FaultKind::OperatorRaces) {
+        actions.extend(race_fires(&mut stream("plan/operators/races"), place));
+    }
+    if place.swarm.has(FaultKind::OperatorTrespasses) {
+        actions.extend(trespass(&mut stream("plan/operators/trespasses"), place));
+    }
+    actions.sort_by_key(|action| action.at);
+    actions
+}
+
+fn moment(stream: &mut Stream, place: &Workplace<'_>) -> SimTime {
+    SimTime::ZERO.plus(stream.span(Span::from_secs(1), place.heal_at.since(SimTime::ZERO)))
+}
+
+fn once(at: SimTime, what: Action) -> OperatorAction {
+    OperatorAction { at, copies: 1, what, under: Authority::Owner, timing: Timing::Chance }
+}
+
+fn at_any_moment(stream: &mut Stream, place: &Workplace<'_>) -> Vec<OperatorAction> {
+    let Workplace { jobs, swarm, .. } = *place;
     let mut actions = Vec::new();
-    let run = heal_at.since(SimTime::ZERO);
     let mut push = |stream: &mut Stream, what| {
-        let at = SimTime::ZERO.plus(stream.span(Span::from_secs(1), run));
+        let at = moment(stream, place);
         let twice = swarm.has(FaultKind::OperatorRepeats) && stream.chance(PPM / 2);
-        actions.push(OperatorAction { at, copies: if twice { 2 } else { 1 }, what });
+        actions.push(OperatorAction { copies: if twice { 2 } else { 1 }, ..once(at, what) });
     };
     let all = || (0..jobs.len()).map(|index| JobIndex(index as u16));
     for job in all().filter(|job| jobs[job.index()].created == Creation::ByOperator) {
@@ -47,6 +78,46 @@ pub(super) fn draw(
             push(stream, Action::Delete { job });
         }
     }
-    actions.sort_by_key(|action| action.at);
+    actions
+}
+
+/// Somebody looks every now and then at what has been running for longest, and cancels it.
+fn cancel_what_is_stuck(stream: &mut Stream, place: &Workplace<'_>) -> Vec<OperatorAction> {
+    (0..stream.between(5, 40)).map(|_| once(moment(stream, place), Action::CancelStuck)).collect()
+}
+
+/// Requests that arrive while a fire is on its way from the scan to the ledger, to a worker, to its end.
+fn race_fires(stream: &mut Stream, place: &Workplace<'_>) -> Vec<OperatorAction> {
+    let run = place.heal_at.since(SimTime::ZERO);
+    let starts_at = place.day.starts_at;
+    let mut actions = Vec::new();
+    for _ in 0..stream.between(5, 30) {
+        let job = JobIndex(stream.below(place.jobs.len() as u64) as u16);
+        let about = starts_at.plus(stream.span(Span::ZERO, run));
+        let Definition::Readable(definition) = &place.jobs[job.index()].definition else { continue };
+        let Some(fire) = definition.bounds.next_fire_after(&definition.schedule, about) else { continue };
+        if fire >= starts_at.plus(run) {
+            continue;
+        }
+        let what = if stream.chance(PPM / 2) { Action::Delete { job } } else { Action::CancelNewest { job } };
+        let at = SimTime::ZERO.plus(fire.since(starts_at));
+        let at = at.plus(stream.long_tailed(Span::from_micros(200), Span::from_millis(500)));
+        actions.push(OperatorAction { timing: Timing::Fire, ..once(at, what) });
+    }
+    actions
+}
+
+fn trespass(stream: &mut Stream, place: &Workplace<'_>) -> Vec<OperatorAction> {
+    let mut actions = Vec::new();
+    for _ in 0..stream.between(5, 20) {
+        let job = JobIndex(stream.below(place.jobs.len() as u64) as u16);
+        let what = match stream.below(4) {
+            0 => Action::Trigger { job, key: format!("request {}", stream.below(6)).into() },
+            1 => Action::CancelNewest { job },
+            2 => Action::CancelStuck,
+            _ => Action::Delete { job },
+        };
+        actions.push(OperatorAction { under: Authority::Stranger, ..once(moment(stream, place), what) });
+    }
     actions
 }
