@@ -5,5 +5,7 @@
 
 #[path = "servers/broker.rs"]
 mod broker;
+#[path = "servers/outbox_gauges.rs"]
+mod outbox_gauges;
 #[path = "servers/throwaway_servers.rs"]
 mod throwaway_servers;

@@ -117,6 +117,10 @@ pub struct WorkerConfig {
     pub heartbeat_every: Span,
     /// Items in one store command at most.
     pub batch: u32,
+    /// How long an acquire or a finish waits for company after the one before it, while it has little to say. What
+    /// comes up at a rest never waits. Zero: as soon as the one before it is answered.
+    #[serde(default)]
+    pub gather: Span,
     /// The first delay before what cannot run here is dispatched again.
     pub defer_delay: Span,
     /// The pause before a store call whose outcome is unknown is sent again.
@@ -145,6 +149,7 @@ impl WorkerConfig {
             renew_every: Span::from_secs(5),
             heartbeat_every: Span::from_secs(5),
             batch: 500,
+            gather: Span::from_millis(20),
             defer_delay: Span::from_secs(5),
             resend_after: Span::from_millis(200),
             ack_early_above: Span::from_secs(15 * 60),

@@ -104,6 +104,8 @@ pub enum Fact {
         run: RunId,
         /// Which attempt.
         attempt: u32,
+        /// From the publication of its message to the delivery, by the store's clock and both nodes' steady ones.
+        queue_lag: Span,
         /// From the delivery of its message to the start.
         lag: Span,
         /// From due to start, by the store's clock and the worker's steady one.

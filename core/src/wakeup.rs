@@ -21,6 +21,8 @@ named!(
         Sweep = "sweep",
         /// To send a store call again.
         Resend = "resend",
+        /// To send what has waited for company.
+        Gather = "gather",
         /// Because an attempt has taken as long as it may.
         AttemptTimeout = "attempt_timeout",
         /// Because a drain has taken as long as it may.

@@ -111,6 +111,9 @@ pub trait Interpreter: Send {
     /// Begins to carry out one effect; never waits.
     fn carry_out(&mut self, effect: Self::Effect) -> Carried;
 
+    /// All effects of one event have been given to it.
+    fn round_over(&mut self) {}
+
     /// The next thing that happened. Dropping the future loses nothing.
     fn next(&mut self) -> impl Future<Output = Self::Event> + Send;
 
@@ -144,9 +147,13 @@ where
         while let Some(effect) = role.poll_effect() {
             match interpreter.carry_out(effect) {
                 Carried::On => {}
-                Carried::Drained => break 'feeding,
+                Carried::Drained => {
+                    interpreter.round_over();
+                    break 'feeding;
+                }
             }
         }
+        interpreter.round_over();
         let now = clock.now();
         let wakeup = role.next_wakeup().map(|(at, _)| at);
         if !ticked && wakeup.is_some_and(|at| at <= now) {

@@ -199,6 +199,9 @@ pub trait FactSink: Send + Sync + 'static {
     /// A role reports.
     fn report(&self, fact: &Fact);
 
+    /// All that came of one event has been reported: what belongs together can be told together.
+    fn round_over(&self) {}
+
     /// A store call came to its end.
     fn store_called(&self, kind: CommandKind, took: Duration, end: CallEnd) {
         let (_, _, _) = (kind, took, end);
@@ -248,6 +251,10 @@ impl<H: HandlerPort> HandlerPort for Arc<H> {
 impl<F: FactSink> FactSink for Arc<F> {
     fn report(&self, fact: &Fact) {
         F::report(self, fact);
+    }
+
+    fn round_over(&self) {
+        F::round_over(self);
     }
 
     fn store_called(&self, kind: CommandKind, took: Duration, end: CallEnd) {

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fencepost_core::config::{SchedulerConfig, WorkerConfig};
 use fencepost_core::id::NodeId;
@@ -29,6 +30,9 @@ use crate::rabbitmq::{LinkHealth, QueueKind, RabbitConsumer, RabbitPublisher, Ra
 use crate::settings::{QueueSetting, RoleName, Settings};
 use crate::telemetry::{self, Telemetry};
 use crate::{logging, schema};
+
+/// How often a scheduler's process looks how much waits in the outbox.
+const BACKLOG_EVERY: Duration = Duration::from_secs(10);
 
 /// Runs the process with the handlers that are built in.
 ///
@@ -151,6 +155,7 @@ impl<'a> Process<'a> {
             Arc::new(Telemetry::new(node)),
             LanePermits::default(),
         );
+        tokio::spawn(watch_outbox(self.reads.clone()));
         tracing::info!(%node, "a scheduler starts");
         let drain = became_true(self.drain.clone());
         roles.spawn(driver::run(Scheduler::new(config), interpreter, RuntimeClock::start(), drain));
@@ -175,6 +180,17 @@ impl<'a> Process<'a> {
         let drain = became_true(self.drain.clone());
         roles.spawn(driver::run(Worker::new(config), interpreter, RuntimeClock::start(), drain));
         Ok(("consumer", Arc::new(move || link.is_up())))
+    }
+}
+
+/// Tells now and then how much waits in the outbox. What could not be read is told the next time.
+async fn watch_outbox(reads: PgPool) {
+    loop {
+        match telemetry::outbox_backlog(&reads).await {
+            Ok(backlog) => telemetry::outbox_seen(backlog),
+            Err(error) => tracing::debug!(%error, "the outbox could not be looked at"),
+        }
+        tokio::time::sleep(BACKLOG_EVERY).await;
     }
 }
 

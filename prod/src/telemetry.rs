@@ -22,9 +22,13 @@ use fencepost_core::time::Span;
 use crate::failure::Failure;
 use crate::ports::{CallEnd, FactSink};
 
+mod backlog;
 pub mod catalogue;
+mod losses;
 
+pub use backlog::{Backlog, outbox_backlog};
 use catalogue::names;
+use losses::{Ended, Losses, Refused};
 
 /// How often what was measured is folded together, so that it takes no room when nobody asks for it.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
@@ -60,11 +64,11 @@ fn recorder() -> PrometheusRecorder {
         .build_recorder()
 }
 
-/// Tells how much waits in the outbox: how many rows, and how old the oldest is.
-pub fn outbox_seen(rows: u64, oldest: Duration) {
+/// Tells how much waits in the outbox.
+pub fn outbox_seen(backlog: Backlog) {
     // Beyond 2^53 rows the gauge would be off by some.
-    gauge!(names::OUTBOX_ROWS).set(rows as f64);
-    gauge!(names::OUTBOX_OLDEST).set(oldest.as_secs_f64());
+    gauge!(names::OUTBOX_ROWS).set(backlog.rows as f64);
+    gauge!(names::OUTBOX_OLDEST).set(backlog.oldest.as_secs_f64());
 }
 
 /// Takes in the facts of one node.
@@ -72,6 +76,7 @@ pub struct Telemetry {
     node: NodeId,
     due_to_materialised: Histogram,
     materialised_to_confirmed: Histogram,
+    published_to_received: Histogram,
     received_to_started: Histogram,
     due_to_started: Histogram,
     handler: Histogram,
@@ -83,6 +88,7 @@ pub struct Telemetry {
     partitions: Gauge,
     /// By [`CommandKind`], in its order.
     store_calls: Vec<Histogram>,
+    losses: Losses,
 }
 
 impl Telemetry {
@@ -94,6 +100,7 @@ impl Telemetry {
             node,
             due_to_materialised: histogram!(names::DUE_TO_MATERIALISED),
             materialised_to_confirmed: histogram!(names::MATERIALISED_TO_CONFIRMED),
+            published_to_received: histogram!(names::PUBLISHED_TO_RECEIVED),
             received_to_started: histogram!(names::RECEIVED_TO_STARTED),
             due_to_started: histogram!(names::DUE_TO_STARTED),
             handler: histogram!(names::HANDLER),
@@ -104,6 +111,7 @@ impl Telemetry {
             leadership: gauge!(names::LEADERSHIP),
             partitions: gauge!(names::PARTITIONS_OWNED),
             store_calls: CommandKind::ALL.iter().map(call).collect(),
+            losses: Losses::default(),
         }
     }
 
@@ -154,7 +162,7 @@ impl FactSink for Telemetry {
                 match how {
                     LeaseEnd::Released => tracing::debug!(%node, %resource, %token, "gave a lease back"),
                     LeaseEnd::Refused | LeaseEnd::Untrusted => {
-                        tracing::warn!(%node, %resource, %token, how = ended, "lost a lease");
+                        self.losses.ended(domain, *how, *resource, *token);
                     }
                 }
             }
@@ -192,7 +200,7 @@ impl FactSink for Telemetry {
                     RefusedResource::Execution(_) => "execution",
                 };
                 counter!(names::WRITES_REFUSED, "resource" => about, "action" => action.name()).increment(1);
-                tracing::warn!(%node, ?resource, %action, %presented, %current, "a write was refused: its authority has passed on");
+                self.losses.refused(about, *action, (*resource, *presented, *current));
             }
             Fact::Conflict { action } => {
                 counter!(names::CONFLICTS, "action" => action.name()).increment(1);
@@ -214,8 +222,9 @@ impl FactSink for Telemetry {
                 }
                 tracing::info!(%node, taken_over, redispatched, dropped, retired, "a sweep repaired something");
             }
-            Fact::RunStarted { run, attempt, lag, due_lag } => {
+            Fact::RunStarted { run, attempt, queue_lag, lag, due_lag } => {
                 self.runs_started.increment(1);
+                self.published_to_received.record(seconds(*queue_lag));
                 self.received_to_started.record(seconds(*lag));
                 self.due_to_started.record(seconds(*due_lag));
                 tracing::debug!(%node, execution = %run.execution, token = %run.token, attempt, %due_lag, "started");
@@ -250,6 +259,21 @@ impl FactSink for Telemetry {
                 tracing::warn!(%node, "the outcome of a store call is unknown");
             }
             Fact::DrainStarted => tracing::info!(%node, "a drain began"),
+        }
+    }
+
+    fn round_over(&self) {
+        let Some(round) = self.losses.take() else { return };
+        let node = &self.node;
+        for ((domain, how), Ended { count, example: (resource, token) }) in round.ended {
+            let how = lease_end(how);
+            tracing::warn!(%node, domain, how, count, %resource, %token, "lost leases, this one and others like it");
+        }
+        for ((about, action), Refused { count, example: (resource, presented, current) }) in round.refused {
+            tracing::warn!(
+                %node, about, %action, count, ?resource, %presented, %current,
+                "writes were refused, this one and others like it: their authority has passed on"
+            );
         }
     }
 

@@ -12,6 +12,7 @@ use crate::limits::BATCH_MAX;
 use crate::store::StoreOutcome;
 use crate::store::command::Command;
 use crate::time::Monotonic;
+use crate::wakeup::WakeReason;
 use crate::worker::Worker;
 
 /// The state of one kind of store call; `Sent` is what the call under way is about.
@@ -58,6 +59,14 @@ impl<Sent> Line<Sent> {
         }
     }
 
+    /// What its next call waits for.
+    pub(super) fn waits_for(&self) -> WakeReason {
+        match self {
+            Self::Free | Self::UnderWay { .. } => WakeReason::Gather,
+            Self::Pausing { .. } => WakeReason::Resend,
+        }
+    }
+
     /// What the call under way is about.
     pub(super) fn under_way(&self) -> Option<&Sent> {
         match self {
@@ -90,7 +99,42 @@ impl<Sent> Line<Sent> {
     }
 }
 
+/// When the calls of one kind follow each other: a batch that is worth a call goes as soon as its line is free, a
+/// smaller one waits for company for a while after the call before it.
+///
+/// Without this, calls that are answered fast would carry few items each, and cost the store a transaction per
+/// handful under the very load that asks for batches. At a rest nothing waits: the call before lies far back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cadence {
+    latest: Option<Monotonic>,
+}
+
+impl Cadence {
+    pub(super) const fn new() -> Self {
+        Self { latest: None }
+    }
+
+    /// Notes a call.
+    pub(super) const fn sent(&mut self, now: Monotonic) {
+        self.latest = Some(now);
+    }
+}
+
 impl Worker {
+    /// From when on a call with so many items may follow the one before it.
+    pub(super) fn worth_sending_at(&self, cadence: Cadence, items: usize) -> Monotonic {
+        match cadence.latest {
+            Some(latest) if items < self.worth_a_call() => latest.plus(self.config.gather),
+            Some(_) | None => Monotonic::ZERO,
+        }
+    }
+
+    /// How many items are worth a call of their own: a quarter of what one may carry.
+    fn worth_a_call(&self) -> usize {
+        let slots = usize::try_from(self.slots()).unwrap_or(usize::MAX);
+        self.batch().min(slots).div_ceil(4)
+    }
+
     /// The id that the next store call will have.
     pub(super) fn next_call(&self) -> EffectId {
         EffectId(self.calls + 1)

@@ -1,7 +1,7 @@
 //! Finishes: outcomes made durable, in batches, and only then acknowledged.
 //!
-//! One finish is under way at a time; what is decided meanwhile makes the next, and a decision on an idle
-//! worker is sent at once. An unknown outcome is sent again, unchanged, until it is known: the store answers
+//! One finish is under way at a time; what is decided meanwhile makes the next, a few alone wait for company for a
+//! moment, and a decision on an idle worker is sent at once. An unknown outcome is sent again, unchanged, until it is known: the store answers
 //! a repeat by (token, outcome). A refusal is final: the run was taken over, and whoever holds the token now
 //! decides. In every case the run is over here, its slot is free and its message is acknowledged.
 
@@ -17,13 +17,14 @@ use crate::store::reply::{FinishReply, Reply, StoreReply};
 use crate::store::row::RefusedAction;
 use crate::time::{Monotonic, Span};
 use crate::worker::Worker;
-use crate::worker::calls::Line;
+use crate::worker::calls::{Cadence, Line};
 use crate::worker::run::Run;
 
 /// Decided runs that are not known to be durable.
 #[derive(Debug)]
 pub(super) struct Finishes {
     pub(super) line: Line<Vec<Decided>>,
+    cadence: Cadence,
     queue: VecDeque<Decided>,
 }
 
@@ -38,24 +39,26 @@ pub(super) struct Decided {
 
 impl Finishes {
     pub(super) const fn new() -> Self {
-        Self { line: Line::Free, queue: VecDeque::new() }
+        Self { line: Line::Free, cadence: Cadence::new(), queue: VecDeque::new() }
     }
 
     /// Takes in a run that was decided.
     pub(super) fn push(&mut self, decided: Decided) {
         self.queue.push_back(decided);
     }
-
-    /// When outcomes are to be sent again.
-    pub(super) fn resends_at(&self) -> Option<Monotonic> {
-        self.line.pauses_until().filter(|_| !self.queue.is_empty())
-    }
 }
 
 impl Worker {
+    /// When the decided runs are to be sent, unless that waits for an outcome.
+    pub(super) fn finishes_at(&self) -> Option<Monotonic> {
+        let Finishes { line, cadence, queue } = &self.finishes;
+        let free_at = line.free_at().filter(|_| !queue.is_empty())?;
+        Some(free_at.max(self.worth_sending_at(*cadence, queue.len())))
+    }
+
     /// Sends the decided runs.
     pub(super) fn send_finishes(&mut self, now: Monotonic) {
-        if self.finishes.queue.is_empty() || !self.finishes.line.is_free(now) {
+        if self.finishes_at().is_none_or(|at| at > now) {
             return;
         }
         let count = self.batch().min(self.finishes.queue.len());
@@ -68,6 +71,7 @@ impl Worker {
         let items = items.collect();
         let id = self.call(Command::FinishExecutions(FinishExecutions { node: self.config.node, items }));
         self.finishes.line.begin(id, now, batch);
+        self.finishes.cadence.sent(now);
     }
 
     /// The store answered a `FinishExecutions`.

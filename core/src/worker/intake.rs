@@ -105,9 +105,9 @@ impl Intake {
         }
     }
 
-    /// Whether anything waits to be asked for.
-    pub(super) fn has_queued(&self) -> bool {
-        !self.queue.is_empty()
+    /// How many wait to be asked for.
+    pub(super) fn queued(&self) -> usize {
+        self.queue.len()
     }
 
     /// The next execution to ask for.

@@ -1,7 +1,7 @@
 //! Execution leases: asked for in batches, renewed in batches, trusted for a while.
 //!
 //! - **Asking.** One acquire at a time, of as many executions as there are free slots; what arrives
-//!   meanwhile makes the next one. The nonce of an execution is the first call that carried it and stays
+//!   meanwhile makes the next one, for which a few alone wait a moment longer. The nonce of an execution is the first call that carried it and stays
 //!   with it: sent again after an unknown outcome, it gets the very grant that the first may have got.
 //! - **Trust.** A grant is trusted until `sent_at + ttl − margin` on this worker's own clock, counted from
 //!   the *first* sending under its nonce, since the store may have granted it then and a repeated answer
@@ -34,7 +34,7 @@ use crate::store::reply::{AcquireReply, Grant, RenewReply, Reply, StoreReply};
 use crate::store::row::{RefusedAction, RefusedResource};
 use crate::time::{Monotonic, Span};
 use crate::worker::Worker;
-use crate::worker::calls::Line;
+use crate::worker::calls::{Cadence, Line};
 use crate::worker::drain::Phase;
 use crate::worker::intake::{Asked, FirstAsk};
 use crate::worker::run::Stage;
@@ -46,6 +46,7 @@ const COALESCE_DIVISOR: u64 = 4;
 #[derive(Debug)]
 pub(super) struct Leases {
     pub(super) acquiring: Line<Vec<ExecutionId>>,
+    acquires: Cadence,
     pub(super) renewing: Line<Vec<RunId>>,
     /// The leases that are held and renewed, by the sending that they are counted from.
     held: BTreeSet<(Monotonic, RunId)>,
@@ -53,7 +54,7 @@ pub(super) struct Leases {
 
 impl Leases {
     pub(super) const fn new() -> Self {
-        Self { acquiring: Line::Free, renewing: Line::Free, held: BTreeSet::new() }
+        Self { acquiring: Line::Free, acquires: Cadence::new(), renewing: Line::Free, held: BTreeSet::new() }
     }
 
     /// Holds a lease counted from `basis`: it will be renewed.
@@ -83,10 +84,11 @@ impl Worker {
         self.leases.oldest_basis().map(|basis| self.trusted_until(basis))
     }
 
-    /// When an acquire whose outcome was unknown is sent again.
-    pub(super) fn acquires_again_at(&self) -> Option<Monotonic> {
-        let until = self.leases.acquiring.pauses_until()?;
-        (self.intake.has_queued() && self.free_slots() > 0).then_some(until)
+    /// When the next leases are to be asked for, unless that waits for an outcome or for a slot.
+    pub(super) fn acquires_at(&self) -> Option<Monotonic> {
+        let items = self.intake.queued().min(self.free_slots());
+        let free_at = self.leases.acquiring.free_at().filter(|_| items > 0)?;
+        Some(free_at.max(self.worth_sending_at(self.leases.acquires, items)))
     }
 
     fn trusted_until(&self, basis: Monotonic) -> Monotonic {
@@ -101,7 +103,7 @@ impl Worker {
 
     /// Asks for the next leases, if no acquire is under way and slots are free.
     pub(super) fn send_acquire(&mut self, now: Monotonic) {
-        if !self.intake.has_queued() || !self.leases.acquiring.is_free(now) {
+        if self.acquires_at().is_none_or(|at| at > now) {
             return;
         }
         let most = self.batch().min(self.free_slots());
@@ -120,12 +122,10 @@ impl Worker {
                 held: now.since(asked.arrival.received_at),
             });
         }
-        if items.is_empty() {
-            return;
-        }
         let (node, ttl) = (self.config.node, self.config.lease_ttl);
         let id = self.call(Command::AcquireExecutions(AcquireExecutions { node, ttl, items }));
         self.leases.acquiring.begin(id, now, executions);
+        self.leases.acquires.sent(now);
     }
 
     /// The store answered an `AcquireExecutions`.

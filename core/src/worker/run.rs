@@ -205,8 +205,10 @@ impl Worker {
             stage: Stage::Running,
         };
         let (lag, due_lag) = (now.since(arrival.received_at), run.age(now));
+        let received_at = run.message.due_at.plus(grant.age).minus(basis.since(arrival.received_at));
+        let queue_lag = received_at.since(run.message.published_at());
         self.effects.push_back(WorkerEffect::StartHandler(run.invocation(id)));
-        self.report(Fact::RunStarted { run: id, attempt, lag, due_lag });
+        self.report(Fact::RunStarted { run: id, attempt, queue_lag, lag, due_lag });
         self.leases.hold(basis, id);
         if !self.config.bugs.has(Bug::NoAttemptTimeout) {
             self.runs.timeouts.insert((times_out_at, id));

@@ -25,6 +25,7 @@ use crate::worker::Worker;
 
 mod drain;
 mod finish;
+mod gather;
 mod intake;
 mod lease;
 #[cfg(feature = "simulation")]
@@ -42,11 +43,12 @@ fn ms(millis: u64) -> Span {
 }
 
 /// Settings with eight slots and the handler `mail` in version 1; leases of 15 s, trusted for 12 s,
-/// renewed every 5 s.
+/// renewed every 5 s. No call waits for company.
 fn config() -> WorkerConfig {
     let mail = HandlerName::parse("mail").expect("a lawful name");
     let handlers = BTreeMap::from([(mail, BTreeSet::from([1]))]);
-    WorkerConfig { slots: 8, ..WorkerConfig::new(NodeId::from_u128(1), "host".into(), handlers) }
+    let gather = Span::ZERO;
+    WorkerConfig { slots: 8, gather, ..WorkerConfig::new(NodeId::from_u128(1), "host".into(), handlers) }
 }
 
 /// The first dispatch of execution number `number`.

@@ -99,6 +99,10 @@ where
         Carried::On
     }
 
+    fn round_over(&mut self) {
+        self.facts.round_over();
+    }
+
     async fn next(&mut self) -> SchedulerEvent {
         tokio::select! {
             biased;

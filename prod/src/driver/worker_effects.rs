@@ -91,6 +91,10 @@ where
         Carried::On
     }
 
+    fn round_over(&mut self) {
+        self.facts.round_over();
+    }
+
     async fn next(&mut self) -> WorkerEvent {
         let event = tokio::select! {
             biased;

@@ -43,6 +43,8 @@ catalogue! {
         "From due to materialised, the latest fire of each pass.";
     MATERIALISED_TO_CONFIRMED = Histogram "fencepost_materialised_to_confirmed_seconds" []
         "From the commit to the broker's confirm, the latest message of each publication.";
+    PUBLISHED_TO_RECEIVED = Histogram "fencepost_published_to_received_seconds" []
+        "From the publication of a message to its delivery, of messages that led to a run.";
     RECEIVED_TO_STARTED = Histogram "fencepost_received_to_started_seconds" []
         "From the delivery of a message to the start of its handler.";
     DUE_TO_STARTED = Histogram "fencepost_due_to_started_seconds" []

@@ -47,7 +47,7 @@ fn facts() -> Vec<Fact> {
         Fact::Conflict { action: RefusedAction::Materialise },
         Fact::JobUnreadable { job: JobId::from_u128(1), tenant: TenantId::from_u128(1), why },
         Fact::Swept { taken_over: 1, redispatched: 2, dropped: 3, retired: 0 },
-        Fact::RunStarted { run, attempt: 1, lag, due_lag: lag },
+        Fact::RunStarted { run, attempt: 1, queue_lag: Span::from_millis(3), lag, due_lag: lag },
         Fact::RunEnded { run, state: ExecutionState::Completed, ran: lag, dead_letter: None },
         Fact::RunEnded {
             run,
@@ -72,7 +72,7 @@ fn rendered() -> String {
         facts().iter().for_each(|fact| telemetry.report(fact));
         telemetry.store_called(CommandKind::Materialise, Duration::from_millis(3), CallEnd::Replied);
         telemetry.store_called(CommandKind::Heartbeat, Duration::from_secs(5), CallEnd::TimedOut);
-        outbox_seen(12, Duration::from_secs(2));
+        outbox_seen(Backlog { rows: 12, oldest: Duration::from_secs(2) });
     });
     recorder.handle().render()
 }
@@ -104,6 +104,8 @@ fn facts_add_up() {
         "fencepost_dead_letters_total{reason=\"exhausted\"} 1",
         "fencepost_store_calls_failed_total{command=\"heartbeat\",how=\"timed_out\"} 1",
         "fencepost_store_call_seconds_bucket{command=\"materialise\",le=\"0.005\"} 1",
+        "fencepost_published_to_received_seconds_bucket{le=\"0.0025\"} 0",
+        "fencepost_published_to_received_seconds_bucket{le=\"0.005\"} 1",
         "fencepost_due_to_started_seconds_bucket{le=\"0.01\"} 0",
         "fencepost_due_to_started_seconds_bucket{le=\"0.025\"} 1",
         "fencepost_outbox_rows 12",

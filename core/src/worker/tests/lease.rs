@@ -15,7 +15,8 @@ fn a_grant_starts_its_handler_under_its_token() {
     assert_eq!(started[0].run, run_id(1, 7));
     assert_eq!(started[0].attempt, 3);
     assert_eq!(&*started[0].message.key, "key-1");
-    let fact = Fact::RunStarted { run: run_id(1, 7), attempt: 3, lag: ms(20), due_lag: ms(520) };
+    let (queue_lag, lag, due_lag) = (ms(497), ms(20), ms(520));
+    let fact = Fact::RunStarted { run: run_id(1, 7), attempt: 3, queue_lag, lag, due_lag };
     assert_eq!(effects.facts(), [fact]);
 }
 

@@ -56,7 +56,7 @@ const SLOTS: u32 = 3;
 
 impl Storm {
     fn new() -> Self {
-        let config = WorkerConfig { slots: SLOTS, batch: 2, ..config() };
+        let config = WorkerConfig { slots: SLOTS, batch: 2, gather: ms(20), ..config() };
         let mut storm = Self {
             hand: Hand::unbegun(config),
             calls: BTreeMap::new(),
