@@ -16,6 +16,8 @@ use serde_json::Value;
 )]
 #[path = "../../sim/src/oracle/calendar.rs"]
 mod calendar;
+#[path = "../../sim/src/oracle/local_clock.rs"]
+mod local_clock;
 
 const CASES: &str = include_str!("cases/cron.json");
 

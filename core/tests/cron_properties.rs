@@ -17,6 +17,8 @@ use proptest::prelude::*;
 )]
 #[path = "../../sim/src/oracle/calendar.rs"]
 mod calendar;
+#[path = "../../sim/src/oracle/local_clock.rs"]
+mod local_clock;
 
 const ZONES: [&str; 24] = [
     "UTC",

@@ -22,6 +22,7 @@ pub mod invariant;
 mod lease_rows;
 mod leases;
 mod ledger;
+mod local_clock;
 mod mirror;
 mod records;
 mod recovery;

@@ -65,10 +65,12 @@ pub(super) struct Walk {
     time: TimeOfDay,
 }
 
-/// The days that match, as the crate's schedules for their midnights: one, or the union of two.
-struct Days {
-    first: cron::Schedule,
-    second: Option<cron::Schedule>,
+/// The days that match.
+enum Days {
+    /// All of them: most expressions, and nothing to look up.
+    Every,
+    /// Those of the crate's schedules for their midnights: one, or the union of two.
+    Some { first: cron::Schedule, second: Option<cron::Schedule> },
 }
 
 impl Walk {
@@ -77,11 +79,12 @@ impl Walk {
         let by_month_day = fields.some_month_has_a_day();
         let days = match fields.day_rule {
             DayRule::Both if !by_month_day => return None,
-            DayRule::Both => Days {
+            DayRule::Both if fields.is_every_day() => Days::Every,
+            DayRule::Both => Days::Some {
                 first: midnights(fields, Some(fields.day_of_month), Some(fields.day_of_week)),
                 second: None,
             },
-            DayRule::Either => Days {
+            DayRule::Either => Days::Some {
                 first: midnights(fields, None, Some(fields.day_of_week)),
                 second: by_month_day.then(|| midnights(fields, Some(fields.day_of_month), None)),
             },
@@ -122,31 +125,43 @@ impl Days {
             Some(_) => step_forward(schedule, midnight - 1) == Some(midnight),
             None => false,
         };
-        included(&self.first) || self.second.as_ref().is_some_and(included)
+        match self {
+            Self::Every => true,
+            Self::Some { first, second } => included(first) || second.as_ref().is_some_and(included),
+        }
     }
 
     fn after(&self, midnight: LocalSeconds) -> Option<LocalSeconds> {
-        let first = step_forward(&self.first, midnight);
-        match &self.second {
-            None => first,
-            Some(second) => match (first, step_forward(second, midnight)) {
-                (Some(first), Some(second)) => Some(first.min(second)),
-                (first, second) => first.or(second),
-            },
+        match self {
+            Self::Every => Some(midnight + DAY).filter(|next| *next <= LAST_LOCAL),
+            Self::Some { first, second: None } => step_forward(first, midnight),
+            Self::Some { first, second: Some(second) } => {
+                match (step_forward(first, midnight), step_forward(second, midnight)) {
+                    (Some(first), Some(second)) => Some(first.min(second)),
+                    (first, second) => first.or(second),
+                }
+            }
         }
     }
 
     fn before(&self, midnight: LocalSeconds) -> Option<LocalSeconds> {
-        let first = step_back(&self.first, midnight);
-        match &self.second {
-            None => first,
+        match self {
+            Self::Every => Some(midnight - DAY).filter(|last| *last >= FIRST_LOCAL),
+            Self::Some { first, second: None } => step_back(first, midnight),
             // `None` is smaller than every match, so this is the later of what there is.
-            Some(second) => first.max(step_back(second, midnight)),
+            Self::Some { first, second: Some(second) } => {
+                step_back(first, midnight).max(step_back(second, midnight))
+            }
         }
     }
 }
 
 impl Fields {
+    fn is_every_day(&self) -> bool {
+        let counts = [self.day_of_month, self.month, self.day_of_week].map(|set| set.values().count());
+        counts == [31, 12, 7]
+    }
+
     /// Whether some month of the month field has a day of the day-of-month field. Whatever weekdays
     /// are asked for beside it then come up too: over 400 years every date falls on every weekday.
     fn some_month_has_a_day(&self) -> bool {

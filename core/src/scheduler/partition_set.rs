@@ -46,13 +46,28 @@ impl PartitionSet {
         PartitionId::new(u16::try_from(number).expect("a bit number of 128 fits"))
     }
 
-    pub(super) fn iter(self) -> impl Iterator<Item = PartitionId> + use<> {
-        let mut rest = self.0;
-        core::iter::from_fn(move || {
-            let number = u16::try_from(rest.trailing_zeros()).expect("a bit number of 128 fits");
-            rest &= rest.wrapping_sub(1);
-            PartitionId::new(number)
-        })
+    pub(super) const fn iter(self) -> Members {
+        Members(self)
+    }
+}
+
+/// The partitions of a set that are still to come.
+#[derive(Clone, Debug)]
+pub(super) struct Members(PartitionSet);
+
+impl Iterator for Members {
+    type Item = PartitionId;
+
+    fn next(&mut self) -> Option<PartitionId> {
+        let rest = self.0.0;
+        let number = u16::try_from(rest.trailing_zeros()).expect("a bit number of 128 fits");
+        self.0 = PartitionSet(rest & rest.wrapping_sub(1));
+        PartitionId::new(number)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.0.len() as usize;
+        (left, Some(left))
     }
 }
 

@@ -77,7 +77,10 @@ impl Partitions {
         if self.health.is_wedged() {
             return Vec::new();
         }
-        self.owned.iter().filter_map(|partition| self.held_lease(partition)).collect()
+        // One more: leadership is renewed in the same call.
+        let mut leases = Vec::with_capacity(self.owned.len() as usize + 1);
+        leases.extend(self.owned.iter().filter_map(|partition| self.held_lease(partition)));
+        leases
     }
 
     fn held_lease(&self, partition: PartitionId) -> Option<HeldLease> {

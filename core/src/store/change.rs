@@ -3,18 +3,28 @@
 //! The reference semantics report them in the order they were made, for the oracles and the trace. Rows
 //! that a command only read, or wrote with the contents that they had, are not among them.
 
+use core::hash::{Hash, Hasher};
+
 use crate::store::row::{
     AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, MalformedRow, NodeRow,
     OutboxRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
 };
 
 /// A row before and after; one of them is absent for an insert or a delete.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delta<Row> {
     /// As it was; `None`: inserted.
     pub before: Option<Row>,
     /// As it is; `None`: deleted.
     pub after: Option<Row>,
+}
+
+/// By the row as it is, or as it was where it is gone: what it was before, an earlier change made it.
+impl<Row: Hash> Hash for Delta<Row> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.after.is_some().hash(state);
+        self.after.as_ref().or(self.before.as_ref()).hash(state);
+    }
 }
 
 /// One changed row.

@@ -2,7 +2,8 @@
 //!
 //! Each is one atomic call. Those of schedulers present the leases they act under ([`HeldLease`]); those
 //! of workers the execution token; those of operators the tenant. Batches hold at most
-//! [`BATCH_MAX`](crate::limits::BATCH_MAX) items, and name each thing (lease, job, execution, run, row) once.
+//! [`BATCH_MAX`](crate::limits::BATCH_MAX) items, and name each thing (grant, job, execution, run, row) once. Two
+//! grants of one resource are two things: a node may present an older one beside the current one.
 //!
 //! `expires_at` is the epoch wherever there is no owner. "Held" in a guard means owner and token, lapsed or
 //! not. `next_due` of a scan is the earliest instant after now at which a row of the partitions served that

@@ -10,15 +10,20 @@
 //! - `sweep`: what is found and repaired. - `operator`: tenants, jobs, triggers, cancels.
 //! - `transition`: the one way in which an execution changes its state. - `refusal`: the record of refusals.
 //!
+//! A command that picks rows picks the first by key. Where several connections act at once a store may pass over
+//! rows that somebody else has locked, and [`ReferenceStore::apply_choosing`] says what it does then.
+//!
 //! A batch is executed item by item, in its order. A batch that names each thing once writes each row at
 //! most once, so that its changes can be compared with those of a store that works on sets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::bug::Bugs;
 use crate::fencing::FencingToken;
+use crate::id::ExecutionId;
+use crate::partition::PartitionId;
 use crate::store::change::Change;
-use crate::store::command::Command;
+use crate::store::command::{Command, OutboxId};
 use crate::store::reply::{Reply, StoreReply};
 use crate::store::tables::{Contents, RefusalKey, Tables};
 use crate::time::Timestamp;
@@ -64,8 +69,20 @@ impl ReferenceStore {
 
     /// Executes one command at `now`, adding what it did to `changes`.
     pub fn apply(&mut self, now: Timestamp, command: &Command, changes: &mut Vec<Change>) -> StoreReply {
+        self.apply_choosing(&Choice::First, now, command, changes)
+    }
+
+    /// Like [`apply`](Self::apply), where a command that picks rows picks as `choice` says: what a store may do
+    /// that others use at the same time.
+    pub fn apply_choosing(
+        &mut self,
+        choice: &Choice,
+        now: Timestamp,
+        command: &Command,
+        changes: &mut Vec<Change>,
+    ) -> StoreReply {
         let mut call =
-            Call { now, bugs: self.bugs, tables: &mut self.tables, changes, refused: BTreeMap::new() };
+            Call { now, bugs: self.bugs, choice, tables: &mut self.tables, changes, refused: BTreeMap::new() };
         let reply = match command {
             Command::ReadClock => Reply::Clock,
             Command::Heartbeat(report) => Reply::Heartbeat { schedulers: call.heartbeat(report) },
@@ -98,10 +115,40 @@ impl ReferenceStore {
     }
 }
 
+/// Which of the eligible rows a command picks that picks some: `AcquirePartitions`, `PromoteDue`, `ScanOutbox`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The first by key: so it is for a command that is alone.
+    First,
+    /// Those of these that are eligible, up to the limit: others may have been in somebody's hands.
+    Only(BTreeSet<Picked>),
+}
+
+/// A row that was picked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Picked {
+    /// Granted by `AcquirePartitions`.
+    Partition(PartitionId),
+    /// Promoted by `PromoteDue`.
+    Execution(ExecutionId),
+    /// Read by `ScanOutbox`.
+    Outbox(OutboxId),
+}
+
+impl Choice {
+    fn allows(&self, picked: Picked) -> bool {
+        match self {
+            Self::First => true,
+            Self::Only(these) => these.contains(&picked),
+        }
+    }
+}
+
 /// One command under way. The families are its methods.
 struct Call<'a> {
     now: Timestamp,
     bugs: Bugs,
+    choice: &'a Choice,
     tables: &'a mut Tables,
     changes: &'a mut Vec<Change>,
     /// Refusals so far: the current token, and how many.

@@ -7,16 +7,15 @@
 //! simply seen twice, and the pair is decided when all of it has been seen.
 //!
 //! Whole days, hours and minutes are passed over when nothing in them can match, and so are the seconds of a
-//! minute without a change of clocks; that is all the cleverness there is. Near a change of clocks the walk begins and ends by as much earlier and later as the
-//! clock is changed, since a local second of the range may have its twin outside.
-//!
-//! Relied upon: a zone's offset changes on whole UTC seconds, and never twice within one day.
+//! minute without a change of clocks; that is all the cleverness there is. Near a change of clocks the walk
+//! begins and ends by as much earlier and later as the clock is changed, since a local second of the range may
+//! have its twin outside.
 
 use core::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
-use chrono::{DateTime, Offset, TimeZone, Utc};
-use chrono_tz::Tz;
+use super::local_clock::LocalClock;
 
 /// What becomes of matches in local time that is jumped over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +40,7 @@ pub enum Repeat {
 /// A cron schedule as this oracle understands it.
 #[derive(Clone, Debug)]
 pub struct Calendar {
-    zone: Tz,
+    clock: Rc<LocalClock>,
     gap: Gap,
     repeat: Repeat,
     seconds: Set,
@@ -51,8 +50,8 @@ pub struct Calendar {
     months: Set,
     weekdays: Set,
     either_day: bool,
-    /// The stretch of UTC that was looked up last, first and last second, and its offset.
-    flat: Cell<(i64, i64, i64)>,
+    /// The day that was looked at last, and whether it matches.
+    last_day: Cell<(i64, bool)>,
 }
 
 /// A set of field values: a bit for each.
@@ -64,8 +63,6 @@ const HOUR: i64 = 3_600;
 const DAY: i64 = 86_400;
 /// Further than any clock was ever set forward or back.
 const MARGIN: i64 = 26 * HOUR;
-/// How many half days around an instant are looked at for a change of clocks.
-const HALF_DAYS_FLAT: u32 = 6;
 
 /// The fires after `after_us` and at or before `until_us`, in microseconds since 1970 UTC.
 ///
@@ -89,6 +86,16 @@ impl Calendar {
     /// # Errors
     /// What is wrong with the expression or the zone.
     pub fn new(expr: &str, zone: &str, gap: Option<Gap>, repeat: Option<Repeat>) -> Result<Self, String> {
+        Self::on(Rc::new(LocalClock::new(zone)?), expr, gap, repeat)
+    }
+
+    /// Like [`Calendar::new`], by a clock that others look at too.
+    pub(super) fn on(
+        clock: Rc<LocalClock>,
+        expr: &str,
+        gap: Option<Gap>,
+        repeat: Option<Repeat>,
+    ) -> Result<Self, String> {
         if expr.chars().count() > 1_000 {
             return Err("longer than 1000 characters".into());
         }
@@ -112,7 +119,7 @@ impl Calendar {
             if interval_like { (Gap::Skip, Repeat::Both) } else { (Gap::After, Repeat::First) };
         let weekdays = read_field(weekday, 0, 7, "sunmontuewedthufrisat")?;
         let calendar = Self {
-            zone: read_zone(zone)?,
+            clock,
             gap: gap.unwrap_or(default_gap),
             repeat: repeat.unwrap_or(default_repeat),
             seconds: read_field(second, 0, 59, "")?,
@@ -122,8 +129,7 @@ impl Calendar {
             months: read_field(month, 1, 12, "janfebmaraprmayjunjulaugsepoctnovdec")?,
             weekdays: (weekdays | weekdays >> 7) & 0b111_1111,
             either_day: !day.starts_with('*') && !weekday.starts_with('*'),
-            // Empty: nothing has been looked up.
-            flat: Cell::new((1, 0, 0)),
+            last_day: Cell::new((i64::MIN, false)),
         };
         // Four years hold every date; that it falls on every weekday in time is a fact of the calendar.
         let some_date = (0..1_461).any(|day| {
@@ -159,15 +165,13 @@ impl Calendar {
 
     /// How far the twin of a local second near an instant can be: by as much as the clock is changed there.
     fn farthest_twin(&self, near: i64) -> i64 {
-        self.offset(near);
-        let (from, through, _) = self.flat.get();
-        if from <= near - MARGIN && near + MARGIN <= through {
+        if self.clock.is_flat_around(near, MARGIN) {
             return 0;
         }
         // Changes are at least a day apart: steps of half a day pass over none.
         let offsets = (near - MARGIN..near + MARGIN).step_by((DAY / 2) as usize).chain([near + MARGIN]);
         let (least, most) = offsets
-            .map(|at| self.look_up(at))
+            .map(|at| self.clock.look_up(at))
             .fold((i64::MAX, i64::MIN), |(least, most), offset| (least.min(offset), most.max(offset)));
         most - least
     }
@@ -176,8 +180,8 @@ impl Calendar {
     fn walk(&self, from: i64, through: i64, walked: &mut Walked) {
         let mut now = from;
         while now <= through {
-            if let Some(length) = [DAY, HOUR, MINUTE].into_iter().find(|length| self.is_barren(now, *length))
-            {
+            let barren = [DAY, HOUR, MINUTE].into_iter().find_map(|unit| self.barren_rest(now, unit));
+            if let Some(length) = barren {
                 now += length;
                 continue;
             }
@@ -202,21 +206,20 @@ impl Calendar {
         }
     }
 
-    /// Whether a whole day, hour or minute of UTC begins now in which the clock is not changed and
-    /// nothing can match. Because of the offset it touches two of local time.
-    fn is_barren(&self, now: i64, length: i64) -> bool {
-        let can_match = |local: i64| match length {
+    /// How long the rest of this day, hour or minute of UTC is, if in it the clock is not changed and nothing can
+    /// match. Because of the offset it touches two units of local time.
+    fn barren_rest(&self, now: i64, unit: i64) -> Option<i64> {
+        let can_match = |local: i64| match unit {
             DAY => self.day_matches(local.div_euclid(DAY)),
             HOUR => self.hour_can_match(local),
             _ => self.minute_can_match(local),
         };
-        if now % length != 0 {
-            return false;
-        }
+        let rest = unit - now.rem_euclid(unit);
         let offset = self.offset(now - 1);
-        !can_match(now + offset)
-            && !can_match(now + offset + length - 1)
-            && self.offset(now + length) == offset
+        let is_barren = !can_match(now + offset)
+            && !can_match(now + offset + rest - 1)
+            && self.offset(now + rest) == offset;
+        is_barren.then_some(rest)
     }
 
     /// Looks at one second, and at the local seconds that were jumped over right before it.
@@ -231,37 +234,7 @@ impl Calendar {
     }
 
     fn offset(&self, utc: i64) -> i64 {
-        let (from, through, offset) = self.flat.get();
-        if (from..=through).contains(&utc) {
-            return offset;
-        }
-        let offset = self.look_up(utc);
-        self.flat.set((self.edge(utc, -DAY / 2, offset), self.edge(utc, DAY / 2, offset), offset));
-        offset
-    }
-
-    /// How far from `utc` its offset holds in one direction, to the second where it ends within some days. Looks
-    /// at every half day: changes are at least a day apart.
-    fn edge(&self, utc: i64, step: i64, offset: i64) -> i64 {
-        let mut same = utc;
-        for _ in 0..HALF_DAYS_FLAT {
-            let mut other = same + step;
-            if self.look_up(other) == offset {
-                same = other;
-                continue;
-            }
-            while (other - same).abs() > 1 {
-                let middle = same + (other - same) / 2;
-                if self.look_up(middle) == offset { same = middle } else { other = middle }
-            }
-            break;
-        }
-        same
-    }
-
-    fn look_up(&self, utc: i64) -> i64 {
-        let at = DateTime::<Utc>::from_timestamp(utc, 0).unwrap_or_default();
-        i64::from(self.zone.offset_from_utc_datetime(&at.naive_utc()).fix().local_minus_utc())
+        self.clock.offset(utc)
     }
 
     fn hour_can_match(&self, local: i64) -> bool {
@@ -277,6 +250,16 @@ impl Calendar {
     }
 
     fn day_matches(&self, day: i64) -> bool {
+        let (known, matches) = self.last_day.get();
+        if known == day {
+            return matches;
+        }
+        let matches = self.look_at_day(day);
+        self.last_day.set((day, matches));
+        matches
+    }
+
+    fn look_at_day(&self, day: i64) -> bool {
         let (_, month, date) = civil(day);
         // 1970-01-01 was a Thursday.
         let (by_date, by_weekday) = (holds(self.days, date), holds(self.weekdays, (day + 4).rem_euclid(7)));
@@ -295,12 +278,6 @@ struct Walked {
 
 fn holds(set: Set, value: i64) -> bool {
     set >> value & 1 == 1
-}
-
-fn read_zone(name: &str) -> Result<Tz, String> {
-    let tz: Tz = name.parse().map_err(|_| format!("no zone {name}"))?;
-    let abbreviation = !name.contains('/') && name != "UTC" && name == name.to_uppercase();
-    if abbreviation { Err(format!("{name} is an abbreviation")) } else { Ok(tz) }
 }
 
 fn read_field(text: &str, smallest: i64, largest: i64, names: &str) -> Result<Set, String> {
@@ -360,6 +337,7 @@ fn civil(day: i64) -> (i64, i64, i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use chrono::DateTime;
 
     fn at(text: &str) -> i64 {
         DateTime::parse_from_rfc3339(text).expect("RFC 3339").timestamp_micros()

@@ -4,6 +4,7 @@
 //! worked out here. Bounds (start and end) are applied; the number of runs is its caller's business.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use fencepost_core::id::JobId;
@@ -12,16 +13,19 @@ use fencepost_core::schedule::{GapPolicy, RepeatPolicy, Schedule};
 use fencepost_core::time::Timestamp;
 
 use super::calendar::{Calendar, Gap, Repeat};
+use super::local_clock::LocalClock;
 
 /// How much of a calendar is walked at a time, in microseconds.
-const STRETCH: i64 = 3_600 * 1_000_000;
+const STRETCH: i64 = 600 * 1_000_000;
 /// How far ahead the next fire is looked for. Of one that is said to lie beyond, only that it is a fire is checked.
-const STRETCHES_AHEAD: i64 = 6;
+const STRETCHES_AHEAD: i64 = 24;
 
 /// What is known of jobs' fires so far.
 #[derive(Debug, Default)]
 pub(super) struct Fires {
     jobs: BTreeMap<JobId, JobFires>,
+    /// By zone: jobs share few.
+    clocks: BTreeMap<&'static str, Rc<LocalClock>>,
 }
 
 #[derive(Debug)]
@@ -101,16 +105,20 @@ impl Fires {
     }
 
     fn job(&mut self, job: JobId, definition: &Arc<JobDefinition>) -> &mut JobFires {
-        let known = self.jobs.entry(job).or_insert_with(|| JobFires::of(definition));
+        let clocks = &mut self.clocks;
+        let known = self.jobs.entry(job).or_insert_with(|| JobFires::of(definition, clocks));
         if !Arc::ptr_eq(&known.definition, definition) && known.definition != *definition {
-            *known = JobFires::of(definition);
+            *known = JobFires::of(definition, clocks);
         }
         known
     }
 }
 
 impl JobFires {
-    fn of(definition: &Arc<JobDefinition>) -> Self {
+    fn of(
+        definition: &Arc<JobDefinition>,
+        clocks: &mut BTreeMap<&'static str, Rc<LocalClock>>,
+    ) -> Self {
         let calendar = match &definition.schedule {
             Schedule::Cron { expr, zone, gap, repeat } => {
                 let gap = gap.map(|gap| match gap {
@@ -122,7 +130,10 @@ impl JobFires {
                     RepeatPolicy::Last => Repeat::Last,
                     RepeatPolicy::Both => Repeat::Both,
                 });
-                let calendar = Calendar::new(expr.as_str(), zone.name(), gap, repeat);
+                let clock = clocks.entry(zone.name()).or_insert_with(|| {
+                    Rc::new(LocalClock::new(zone.name()).expect("a zone that the core accepts"))
+                });
+                let calendar = Calendar::on(Rc::clone(clock), expr.as_str(), gap, repeat);
                 Some(calendar.expect("what the core accepts, the calendar can read"))
             }
             Schedule::Interval { .. } | Schedule::OneShot { .. } | Schedule::Manual => None,

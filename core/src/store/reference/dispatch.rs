@@ -12,7 +12,7 @@ use crate::mark::{self, Mark};
 use crate::partition::PartitionId;
 use crate::retry::doubled;
 use crate::store::command::{OutboxId, PromoteDue, RemoveOutbox, ReturnOutbox, ScanOutbox};
-use crate::store::reference::Call;
+use crate::store::reference::{Call, Picked};
 use crate::store::reply::{Dispatch, RemovalReply, Reply};
 use crate::store::row::{ExecutionRow, OutboxRow, RefusedAction};
 use crate::store::tables::Record;
@@ -45,7 +45,10 @@ impl Call<'_> {
     fn pick_promotable(&self, partitions: &[PartitionId], limit: usize) -> Vec<ExecutionId> {
         let until = if self.bugs.has(Bug::PromoteIgnoresDueTime) { Timestamp::MAX } else { self.now };
         let promotable = &self.tables.executions().index().promotable;
-        let due = promotable.due(partitions.iter().copied(), None, until).map(|(_, id)| id);
+        let due = promotable
+            .due(partitions.iter().copied(), None, until)
+            .map(|(_, id)| id)
+            .filter(|id| self.choice.allows(Picked::Execution(*id)));
         if self.bugs.has(Bug::WaitingNeverPromoted) {
             return due.filter(|id| self.execution(*id).waiting.is_none()).take(limit).collect();
         }
@@ -94,6 +97,7 @@ impl Call<'_> {
             .due
             .due(partitions(), None, self.now)
             .filter(|(_, id)| own_grace_ends(self.outbox_row_of(*id)).is_none_or(|end| end <= self.now))
+            .filter(|(_, id)| self.choice.allows(Picked::Outbox(*id)))
             .filter(|_| !self.bugs.has(Bug::OutboxNotReadBack))
             .take(ask.limit as usize)
             .map(|(_, id)| id)

@@ -11,7 +11,7 @@ use crate::lease::{HeldLease, LeaseResource, may_be_taken};
 use crate::mark::{self, Mark};
 use crate::partition::PartitionId;
 use crate::store::command::{AcquireLeadership, AcquirePartitions, ReleaseLeases, RenewLeases};
-use crate::store::reference::Call;
+use crate::store::reference::{Call, Picked};
 use crate::store::reply::{HoldReply, LeadershipReply};
 use crate::store::row::{LeaseRow, RefusedAction, RefusedResource};
 use crate::time::{Span, Timestamp};
@@ -90,8 +90,8 @@ impl Call<'_> {
 
     /// A partition whose token cannot rise is passed over and does not count towards the limit.
     pub(super) fn acquire_partitions(&mut self, ask: &AcquirePartitions) -> Vec<HeldLease> {
-        let partitions = || PartitionId::all().map(LeaseResource::Partition);
-        let repeated: Vec<HeldLease> = partitions()
+        let repeated: Vec<HeldLease> = PartitionId::all()
+            .map(LeaseResource::Partition)
             .map(|resource| self.tables.lease(resource))
             .filter(|row| self.is_repeated(row, ask.node, ask.nonce))
             .map(|row| HeldLease { resource: row.resource, token: row.token })
@@ -105,11 +105,13 @@ impl Call<'_> {
         }
         let limit = ask.limit as usize;
         let mut granted = Vec::new();
-        for resource in partitions() {
+        for partition in PartitionId::all() {
             if granted.len() == limit {
                 break;
             }
-            if !self.is_free(self.tables.lease(resource)) {
+            let resource = LeaseResource::Partition(partition);
+            let is_chosen = self.choice.allows(Picked::Partition(partition));
+            if !is_chosen || !self.is_free(self.tables.lease(resource)) {
                 continue;
             }
             if let Some(token) = self.grant(resource, ask.node, ask.nonce, ask.ttl) {

@@ -39,7 +39,7 @@ pub(super) fn schedulers(stream: &mut Stream, count: usize, swarm: &Swarm) -> Ve
     let hurried = stream.chance(PPM / 5);
     let (least, most) = if hurried { (6, 10) } else { (14, 20) };
     let ttl = stream.span(Span::from_secs(least), Span::from_secs(most));
-    let poll_every = Span::from_secs(if hurried { 1 } else { *stream.pick(&[4, 5, 8]) });
+    let poll_every = Span::from_secs(if hurried { 2 } else { *stream.pick(&[5, 8, 10]) });
     let sweep_every = Span::from_secs(if hurried { 2 } else { *stream.pick(&[4, 5, 6]) });
     let batch = *stream.pick(&[500, 500, 50, 7]);
     let redispatch_after = stream.span(Span::from_secs(10), Span::from_secs(60));
