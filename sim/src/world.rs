@@ -63,7 +63,7 @@ use operators::Task;
 use queue::{EventQueue, Slab};
 use recovery::Healing;
 use role::RoleEvent;
-use store_calls::{Call, Caller, StoreHealth};
+use store_calls::{Call, Caller, Hearing, StoreHealth};
 use traffic::Publication;
 
 /// So many happenings at one moment are no progress.
@@ -315,10 +315,13 @@ impl<'a> World<'a> {
     }
 
     /// Executes one command, and shows everybody who watches what it did.
-    fn commit(&mut self, caller: Caller, command: &Command) -> StoreReply {
+    fn commit(&mut self, caller: Caller, command: &Command, hearing: Hearing) -> StoreReply {
         let store_now = self.store_clock.read(self.now);
         self.changes.clear();
-        let reply = self.store.call(store_now, command, &mut self.changes);
+        let reply = match hearing {
+            Hearing::At(_) => self.store.call(store_now, command, &mut self.changes),
+            Hearing::Never => self.store.call_unheard(store_now, command, &mut self.changes),
+        };
         let (lane, node) = match caller {
             Caller::Node { life, .. } => {
                 let first = node::first_id(self.plan, life.slot);

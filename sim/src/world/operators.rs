@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use super::World;
 use super::happening::Happening;
-use super::store_calls::Caller;
+use super::store_calls::{Caller, Hearing};
 use crate::fault::FaultKind;
 use crate::plan::{Action, Authority, Creation, Definition, JobIndex, Timing};
 
@@ -52,6 +52,7 @@ impl World<'_> {
                     tenant: *tenant,
                     name,
                 }),
+                Hearing::At(self.now),
             );
         }
         let now = self.store_clock.read(self.now);
@@ -60,7 +61,7 @@ impl World<'_> {
             if self.plan.jobs[index].created == Creation::AtStart
                 && let Some(command) = self.creation(job, now)
             {
-                self.commit(Caller::Operator { task }, &command);
+                self.commit(Caller::Operator { task }, &command, Hearing::At(self.now));
             }
         }
     }

@@ -79,10 +79,17 @@ impl StoreHealth {
 /// What a store does with a call that has arrived.
 enum Reception {
     Commit,
-    /// It refuses, or rolls back.
-    Refuse,
+    /// It refuses, or rolls back, for this.
+    Refuse(FaultKind),
     /// It commits after a while.
     Wait(Span),
+}
+
+/// When a caller hears what became of its call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hearing {
+    At(SimTime),
+    Never,
 }
 
 impl World<'_> {
@@ -151,8 +158,9 @@ impl World<'_> {
         let call = self.calls.get(place).expect("a call arrives once, unless it waits");
         match self.store_health.receive(call, &mut self.streams.store, &mut self.counts) {
             Reception::Commit => {}
-            Reception::Refuse => {
+            Reception::Refuse(why) => {
                 let call = self.calls.take(place).expect("it was there");
+                self.store.roll_back(self.store_clock.read(self.now), &call.command, why);
                 if !call.abandoned {
                     self.queue.push(
                         self.now.plus(Span::from_millis(1)),
@@ -176,16 +184,20 @@ impl World<'_> {
         let call = self.calls.get_mut(place).expect("it was there");
         let (caller, connection) = (call.caller, call.connection());
         let command = core::mem::replace(&mut call.command, Command::ReadClock);
-        let reply = self.commit(caller, &command);
+        let (deadline, abandoned) = (call.deadline(), call.abandoned);
+        // Drawn before the commit, so that the store can be told what becomes of its reply.
         let slow = self.store_health.linger(&mut self.streams.store, &mut self.counts);
-        let fate = self.pass_store(caller, Way::Back, connection);
-        let call = self.calls.get_mut(place).expect("it was there");
-        call.reply = Some(reply);
-        match fate {
-            Fate::Arrives(at) if at.plus(slow) <= call.deadline() && !call.abandoned => {
-                self.queue.push(at.plus(slow), Happening::StoreAnswers { call: place });
+        let hearing = match self.pass_store(caller, Way::Back, connection) {
+            Fate::Arrives(at) if at.plus(slow) <= deadline && !abandoned => Hearing::At(at.plus(slow)),
+            Fate::Arrives(_) | Fate::Lost => Hearing::Never,
+        };
+        let reply = self.commit(caller, &command, hearing);
+        match hearing {
+            Hearing::At(at) => {
+                self.calls.get_mut(place).expect("it was there").reply = Some(reply);
+                self.queue.push(at, Happening::StoreAnswers { call: place });
             }
-            Fate::Arrives(_) | Fate::Lost => {
+            Hearing::Never => {
                 self.abandon(place);
                 self.calls.take(place);
             }
@@ -221,7 +233,7 @@ impl StoreHealth {
             // Connected to a store that has gone since; unless it is a request that floated about for long.
             counts.count(FaultKind::StoreRestart);
             if !call.abandoned {
-                return Reception::Refuse;
+                return Reception::Refuse(FaultKind::StoreRestart);
             }
         }
         let mut wait = Span::ZERO;
@@ -244,7 +256,7 @@ impl StoreHealth {
             };
             if refuses {
                 counts.count(fault.kind);
-                return Reception::Refuse;
+                return Reception::Refuse(fault.kind);
             }
         }
         if wait > Span::ZERO { Reception::Wait(wait) } else { Reception::Commit }
