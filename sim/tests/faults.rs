@@ -3,7 +3,7 @@
 //! A fault that is planned and never strikes would make every green run a little less true.
 
 use fencepost_core::bug::Bugs;
-use fencepost_core::mark::{self, Mark};
+use fencepost_core::mark::Mark;
 use fencepost_sim::fault::FaultKind;
 use fencepost_sim::plan::{Profile, generate};
 use fencepost_sim::run::run;
@@ -45,12 +45,10 @@ fn a_write_that_was_held_back_until_its_token_had_passed_on_is_refused() {
     let mut refused = [0; 2];
     for seed in 0..SEEDS {
         let plan = generate::generate_with(seed, Profile::Small, &[FaultKind::PauseUntilFenced]);
-        drop(mark::take());
-        let ended = run(&plan, Bugs::NONE, Keep::Hash).ended;
-        assert!(ended.violation.is_none(), "seed {seed}: {:?}", ended.violation);
-        let hits = mark::take();
+        let run = run(&plan, Bugs::NONE, Keep::Hash);
+        assert!(run.ended.violation.is_none(), "seed {seed}: {:?}", run.ended.violation);
         for (sum, mark) in refused.iter_mut().zip(wanted) {
-            *sum += hits[mark as usize];
+            *sum += run.marks[mark as usize];
         }
     }
     assert!(refused.iter().all(|times| *times > 0), "{wanted:?} were refused {refused:?} times");
