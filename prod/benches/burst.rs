@@ -2,7 +2,7 @@
 //!
 //!     DATABASE_URL=… AMQP_URL=… cargo bench -p fencepost --bench burst -- [--only burst,trigger] [--check]
 //!
-//! One scheduler, one worker and one API run as processes of the released program, with their default settings
+//! One scheduler, one worker and one API run as processes of the program as it is released, with their default settings
 //! and `noop` handlers; jobs are created and triggered over HTTP. Each part has a database and queues of its own,
 //! which are removed again. The server that is measured wants `THROWAWAY_FSYNC=on scripts/throwaway-postgres`.
 //! docs/performance.md says what the figures mean and what they were.

@@ -42,6 +42,9 @@ pub(crate) struct Arguments {
     /// Executions per second of the steady load.
     #[arg(long, default_value_t = 300)]
     pub(crate) load: u32,
+    /// Measure this program instead of the one that was built with the benchmark.
+    #[arg(long, default_value = env!("CARGO_BIN_EXE_fencepost"))]
+    pub(crate) program: PathBuf,
     /// Keep the processes' logs here.
     #[arg(long)]
     pub(crate) logs: Option<PathBuf>,

@@ -1,11 +1,15 @@
 //! One scheduler, one worker and one API, each a process of the program as it is released.
 //!
+//! The API comes first and may be gone before the others start: what creating jobs costs, notifications included, is
+//! then not counted with what running them costs.
+//!
 //! What must stay true: a process inherits no setting from the environment of the benchmark, only processes
 //! started here are ended, and none outlives this value.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,8 +19,6 @@ use serde_json::Value;
 use crate::ground::Ground;
 use crate::operator::Operator;
 
-/// The program that is measured: built with the benchmark, in its profile.
-const PROGRAM: &str = env!("CARGO_BIN_EXE_fencepost");
 /// How long a process may take until it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 /// Ticks of the kernel's clock per second, as `/proc` counts processor time: fixed on Linux.
@@ -31,52 +33,70 @@ pub(crate) struct Process {
     client: Client,
 }
 
-/// The processes.
-pub(crate) struct Cluster {
-    pub(crate) scheduler: Process,
-    pub(crate) worker: Process,
-    pub(crate) api: Process,
+/// The API, with an operator before it.
+pub(crate) struct Front {
     pub(crate) operator: Operator,
+    api: Process,
+    environment: Vec<(&'static str, String)>,
 }
 
-fn command(arguments: &[&str], environment: &[(&'static str, String)]) -> Command {
-    let mut command = Command::new(PROGRAM);
+/// What does the work.
+pub(crate) struct Roles {
+    pub(crate) scheduler: Process,
+    pub(crate) worker: Process,
+}
+
+fn command(program: &Path, arguments: &[&str], environment: &[(&'static str, String)]) -> Command {
+    let mut command = Command::new(program);
     command.args(arguments).env_clear().stdin(Stdio::null());
     command.envs(environment.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value))));
     command
 }
 
-fn run(arguments: &[&str], environment: &[(&'static str, String)]) -> String {
-    let output = command(arguments, environment).output().expect("the program can be run");
+fn run(program: &Path, arguments: &[&str], environment: &[(&'static str, String)]) -> String {
+    let output = command(program, arguments, environment).output().expect("the program can be run");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "fencepost {arguments:?}: {}\n{said}", output.status);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-impl Cluster {
-    /// Migrates, makes a tenant, and starts everything.
-    pub(crate) async fn start(ground: &Ground) -> Self {
+impl Front {
+    /// Migrates, makes a tenant, and starts the API.
+    pub(crate) async fn open(program: &Path, ground: &Ground) -> Self {
         // Whoever came first has chosen; it is the same one.
         let _already_chosen = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder().no_proxy().build().expect("nothing but the provider can be missing");
         let environment = ground.environment();
-        run(&["migrate"], &environment);
-        let tenant = run(&["tenant", "create", "bench", "--json"], &environment);
+        run(program, &["migrate"], &environment);
+        let tenant = run(program, &["tenant", "create", "bench", "--json"], &environment);
         let tenant: Value = serde_json::from_str(&tenant).expect("--json prints one JSON document");
         let key = tenant["key"].as_str().expect("a tenant is made with a key").to_owned();
-        let start = |role| Process::start(role, &environment, ground, client.clone());
-        let (mut scheduler, mut worker, mut api) = (start("scheduler"), start("worker"), start("api"));
-        for process in [&mut scheduler, &mut worker, &mut api] {
+        let mut api = Process::start(program, "api", &environment, ground, client.clone());
+        api.becomes_ready().await;
+        let operator = Operator::new(client, api.address, key);
+        Self { operator, api, environment }
+    }
+
+    /// Starts a scheduler and a worker beside it; returns once the one owns everything and the other consumes.
+    pub(crate) async fn start_roles(&self, program: &Path, ground: &Ground) -> Roles {
+        let start = |role| Process::start(program, role, &self.environment, ground, self.api.client.clone());
+        let (mut scheduler, mut worker) = (start("scheduler"), start("worker"));
+        for process in [&mut scheduler, &mut worker] {
             process.becomes_ready().await;
         }
         scheduler.owns_all_partitions().await;
-        let operator = Operator::new(client, api.address, key);
-        Self { scheduler, worker, api, operator }
+        Roles { scheduler, worker }
+    }
+
+    /// Ends the API at once.
+    pub(crate) fn close(mut self) {
+        self.api.kill();
     }
 }
 
 impl Process {
     fn start(
+        program: &Path,
         label: &'static str,
         environment: &[(&'static str, String)],
         ground: &Ground,
@@ -89,7 +109,7 @@ impl Process {
         let log = File::create(ground.logs().join(format!("{label}.log")))
             .expect("the directory for logs is there");
         let also = log.try_clone().expect("it is open");
-        let child = command(&["serve", "--role", label], &environment)
+        let child = command(program, &["serve", "--role", label], &environment)
             .stdout(log)
             .stderr(also)
             .spawn()

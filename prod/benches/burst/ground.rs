@@ -62,9 +62,11 @@ impl Ground {
         let database_url = String::from(url);
         let options = PgConnectOptions::from_str(&database_url).expect("DATABASE_URL is a PostgreSQL URL");
         let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
-        sqlx::query("CREATE EXTENSION pg_stat_statements").execute(&pool).await.expect(
-            "pg_stat_statements is installed and preloaded: a server of scripts/throwaway-postgres has it",
-        );
+        // In a schema of its own: a database that holds tables of others is not migrated.
+        sqlx::raw_sql("CREATE SCHEMA counted; CREATE EXTENSION pg_stat_statements SCHEMA counted")
+            .execute(&pool)
+            .await
+            .expect("pg_stat_statements is installed and preloaded: scripts/throwaway-postgres sees to it");
         let logs = logs.join(purpose);
         std::fs::create_dir_all(&logs).expect("there is room for logs");
         let queue_prefix = format!("{purpose}-{}", std::process::id());
@@ -115,7 +117,7 @@ impl Ground {
             .expect("PostgreSQL 15 knows it");
         let row = sqlx::query(
             "SELECT (SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()) AS commits,
-               (SELECT sum(calls)::int8 FROM pg_stat_statements
+               (SELECT sum(calls)::int8 FROM counted.pg_stat_statements
                 WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())) AS round_trips,
                (SELECT sum(n_tup_ins + n_tup_upd + n_tup_del)::int8 FROM pg_stat_user_tables) AS row_writes",
         )
@@ -132,7 +134,7 @@ impl Ground {
     /// Forgets the statements so far, so that [`Ground::statements`] is about what follows.
     pub(crate) async fn forget_statements(&self) {
         sqlx::query(
-            "SELECT pg_stat_statements_reset(0, (SELECT oid FROM pg_database WHERE datname = current_database()), 0)",
+            "SELECT counted.pg_stat_statements_reset(0, (SELECT oid FROM pg_database WHERE datname = current_database()), 0)",
         )
         .execute(&self.pool)
         .await
@@ -143,7 +145,7 @@ impl Ground {
     pub(crate) async fn statements(&self, most: i64) -> Vec<Statement> {
         let rows = sqlx::query(
             r"SELECT left(regexp_replace(query, '\s+', ' ', 'g'), 72) AS text, calls, total_exec_time, rows
-              FROM pg_stat_statements
+              FROM counted.pg_stat_statements
               WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
               ORDER BY total_exec_time DESC LIMIT $1",
         )

@@ -11,7 +11,7 @@ use sqlx::{PgPool, Row};
 use uuid::Uuid;
 
 use crate::arguments::Arguments;
-use crate::cluster::Cluster;
+use crate::cluster::{Front, Roles};
 use crate::figures::{Figures, Required};
 use crate::ground::{Ground, Statement};
 
@@ -32,10 +32,10 @@ async fn until(at: chrono::DateTime<chrono::Utc>) {
 }
 
 /// Waits until the worker has completed as many.
-async fn completed(cluster: &Cluster, executions: u32) {
+async fn completed(roles: &Roles, executions: u32) {
     let began = tokio::time::Instant::now();
     let name = "fencepost_runs_ended_total{state=\"completed\"}";
-    while cluster.worker.metric(name).await.is_none_or(|done| done < f64::from(executions)) {
+    while roles.worker.metric(name).await.is_none_or(|done| done < f64::from(executions)) {
         assert!(began.elapsed() < PATIENCE, "the executions do not come to an end");
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -59,20 +59,20 @@ async fn outbox_is_empty(pool: &PgPool) {
 pub(crate) async fn burst(arguments: &Arguments, ground: &Ground, figures: &mut Figures) {
     const PART: &str = "burst";
     let executions = arguments.executions;
-    let mut cluster = Cluster::start(ground).await;
-    let planned = cluster.operator.plan_burst(executions).await;
-    cluster.api.kill();
+    let front = Front::open(&arguments.program, ground).await;
+    let planned = front.operator.plan_burst(executions).await;
+    let mut roles = front.start_roles(&arguments.program, ground).await;
+    front.close();
     until(planned.due - Duration::from_millis(500)).await;
     ground.forget_statements().await;
     let before = ground.counts().await;
-    let processor =
-        |cluster: &Cluster| (cluster.scheduler.processor_seconds(), cluster.worker.processor_seconds());
-    let (scheduler_before, worker_before) = processor(&cluster);
-    completed(&cluster, executions).await;
+    let processor = |roles: &Roles| (roles.scheduler.processor_seconds(), roles.worker.processor_seconds());
+    let (scheduler_before, worker_before) = processor(&roles);
+    completed(&roles, executions).await;
     outbox_is_empty(ground.pool()).await;
-    let (scheduler_after, worker_after) = processor(&cluster);
-    cluster.scheduler.kill();
-    cluster.worker.kill();
+    let (scheduler_after, worker_after) = processor(&roles);
+    roles.scheduler.kill();
+    roles.worker.kill();
     ground.is_left().await;
     let after = ground.counts().await;
 
@@ -144,10 +144,11 @@ async fn spans(pool: &PgPool, executions: u32) -> [f64; 3] {
 pub(crate) async fn lateness(arguments: &Arguments, ground: &Ground, figures: &mut Figures) {
     const PART: &str = "lateness";
     let executions = arguments.at_one_instant;
-    let cluster = Cluster::start(ground).await;
-    let planned = cluster.operator.plan_burst(executions).await;
+    let front = Front::open(&arguments.program, ground).await;
+    let planned = front.operator.plan_burst(executions).await;
+    let roles = front.start_roles(&arguments.program, ground).await;
     until(planned.due).await;
-    completed(&cluster, executions).await;
+    completed(&roles, executions).await;
     let late: Vec<i64> = sqlx::query_scalar("SELECT started_at - due_at FROM execution ORDER BY 1")
         .fetch_all(ground.pool())
         .await
@@ -160,16 +161,17 @@ pub(crate) async fn lateness(arguments: &Arguments, ground: &Ground, figures: &m
 /// One at a time on an idle cluster.
 pub(crate) async fn trigger(arguments: &Arguments, ground: &Ground, figures: &mut Figures) {
     const PART: &str = "trigger";
-    let cluster = Cluster::start(ground).await;
-    let job = cluster.operator.create(&json!({"kind": "manual"})).await;
+    let front = Front::open(&arguments.program, ground).await;
+    let roles = front.start_roles(&arguments.program, ground).await;
+    let job = front.operator.create(&json!({"kind": "manual"})).await;
     let mut begun: Vec<(Uuid, i64)> = Vec::new();
     for _ in 0..arguments.triggers {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is after 1970");
-        let execution = cluster.operator.trigger(job).await;
+        let execution = front.operator.trigger(job).await;
         begun.push((execution, i64::try_from(now.as_micros()).expect("it is before the year 290,000")));
         tokio::time::sleep(TRIGGER_EVERY).await;
     }
-    completed(&cluster, arguments.triggers).await;
+    completed(&roles, arguments.triggers).await;
     let (ids, begun): (Vec<Uuid>, Vec<i64>) = begun.into_iter().unzip();
     let rows = sqlx::query(
         "SELECT e.materialised_at - i.begun AS accepted, e.published_at - i.begun AS published,
@@ -217,15 +219,16 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
 pub(crate) async fn memory(arguments: &Arguments, ground: &Ground, figures: &mut Figures) {
     const PART: &str = "memory";
     const FULL_LENGTH_MINUTES: u32 = 10;
-    let cluster = Cluster::start(ground).await;
-    cluster.operator.create_all(arguments.load, &json!({"kind": "interval", "every_ms": 1_000})).await;
+    let front = Front::open(&arguments.program, ground).await;
+    let roles = front.start_roles(&arguments.program, ground).await;
+    front.operator.create_all(arguments.load, &json!({"kind": "interval", "every_ms": 1_000})).await;
     let seconds = u64::from(arguments.memory_minutes.max(1)) * 60;
     let began = tokio::time::Instant::now();
     let (mut scheduler, mut worker) = (Vec::new(), Vec::new());
     for second in 1..=seconds {
         tokio::time::sleep_until(began + Duration::from_secs(second)).await;
-        scheduler.push(cluster.scheduler.resident_kib());
-        worker.push(cluster.worker.resident_kib());
+        scheduler.push(roles.scheduler.resident_kib());
+        worker.push(roles.worker.resident_kib());
     }
     let done: i64 = sqlx::query_scalar("SELECT count(*) FROM execution WHERE state = 'completed'")
         .fetch_one(ground.pool())
