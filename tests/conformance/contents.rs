@@ -96,7 +96,7 @@ pub(crate) async fn read(connection: &mut PgConnection) -> Contents {
             skipped_range,
         )
         .await,
-        refusals: rows(connection, "SELECT * FROM refusal", refusal).await,
+        refusals: rows(connection, "SELECT * FROM refusal", |row| refusal(row, "resource")).await,
         requests: rows(connection, "SELECT * FROM operator_request ORDER BY tenant, request", request).await,
         malformed: rows(connection, "SELECT * FROM malformed_message ORDER BY digest", malformed).await,
     };
@@ -104,7 +104,7 @@ pub(crate) async fn read(connection: &mut PgConnection) -> Contents {
     contents
 }
 
-fn tenant(row: &PgRow) -> TenantRow {
+pub(crate) fn tenant(row: &PgRow) -> TenantRow {
     TenantRow {
         id: TenantId::from_uuid(uuid(row, "id")),
         name: text(row, "name"),
@@ -112,7 +112,7 @@ fn tenant(row: &PgRow) -> TenantRow {
     }
 }
 
-fn lease(row: &PgRow) -> LeaseRow {
+pub(crate) fn lease(row: &PgRow) -> LeaseRow {
     let resource: i16 = row.get("resource");
     LeaseRow {
         resource: LeaseResource::from_number(resource.unsigned_abs()).expect("a resource"),
@@ -123,7 +123,7 @@ fn lease(row: &PgRow) -> LeaseRow {
     }
 }
 
-fn node(row: &PgRow) -> NodeRow {
+pub(crate) fn node(row: &PgRow) -> NodeRow {
     NodeRow {
         id: NodeId::from_uuid(uuid(row, "id")),
         role: named(row, "role", NodeRole::from_name),
@@ -136,7 +136,7 @@ fn node(row: &PgRow) -> NodeRow {
     }
 }
 
-fn job(row: &PgRow) -> JobRow {
+pub(crate) fn job(row: &PgRow) -> JobRow {
     let unreadable = text_or_none(row, "unreadable_reason").map(|reason| Unreadable {
         reason,
         schema: u16::try_from(count(row, "unreadable_schema")).expect("schemas fit"),
@@ -159,7 +159,7 @@ fn job(row: &PgRow) -> JobRow {
     }
 }
 
-fn job_version(row: &PgRow) -> JobVersionRow {
+pub(crate) fn job_version(row: &PgRow) -> JobVersionRow {
     JobVersionRow {
         job: JobId::from_uuid(uuid(row, "job")),
         version: version(row, "version"),
@@ -181,7 +181,7 @@ fn occurrence(row: &PgRow) -> Occurrence {
     }
 }
 
-fn execution(row: &PgRow) -> ExecutionRow {
+pub(crate) fn execution(row: &PgRow) -> ExecutionRow {
     let (sign, cancel): (bool, bool) = (row.get("start_seen"), row.get("cancel_requested"));
     ExecutionRow {
         id: ExecutionId::from_uuid(uuid(row, "id")),
@@ -224,7 +224,7 @@ fn execution(row: &PgRow) -> ExecutionRow {
     }
 }
 
-fn attempt(row: &PgRow) -> AttemptRow {
+pub(crate) fn attempt(row: &PgRow) -> AttemptRow {
     AttemptRow {
         execution: ExecutionId::from_uuid(uuid(row, "execution")),
         token: token(row, "token"),
@@ -237,7 +237,7 @@ fn attempt(row: &PgRow) -> AttemptRow {
     }
 }
 
-fn outbox(row: &PgRow) -> OutboxRow {
+pub(crate) fn outbox(row: &PgRow) -> OutboxRow {
     OutboxRow {
         execution: ExecutionId::from_uuid(uuid(row, "execution")),
         dispatch_no: DispatchNo(count(row, "dispatch_no")),
@@ -250,7 +250,7 @@ fn outbox(row: &PgRow) -> OutboxRow {
     }
 }
 
-fn dead_letter(row: &PgRow) -> DeadLetterRow {
+pub(crate) fn dead_letter(row: &PgRow) -> DeadLetterRow {
     DeadLetterRow {
         execution: ExecutionId::from_uuid(uuid(row, "execution")),
         tenant: TenantId::from_uuid(uuid(row, "tenant")),
@@ -264,7 +264,7 @@ fn dead_letter(row: &PgRow) -> DeadLetterRow {
     }
 }
 
-fn skipped_range(row: &PgRow) -> SkippedRangeRow {
+pub(crate) fn skipped_range(row: &PgRow) -> SkippedRangeRow {
     SkippedRangeRow {
         job: JobId::from_uuid(uuid(row, "job")),
         from: at(row, "from_fire"),
@@ -290,9 +290,10 @@ fn refused_resource(text: &str) -> RefusedResource {
     }
 }
 
-fn refusal(row: &PgRow) -> RefusalRow {
+/// The column of what was refused is named: where rows of several tables lie in one, it has another name.
+pub(crate) fn refusal(row: &PgRow, resource: &str) -> RefusalRow {
     RefusalRow {
-        resource: refused_resource(&text(row, "resource")),
+        resource: refused_resource(&text(row, resource)),
         token: token(row, "token"),
         node: NodeId::from_uuid(uuid(row, "node")),
         action: named(row, "action", RefusedAction::from_name),
@@ -303,7 +304,7 @@ fn refusal(row: &PgRow) -> RefusalRow {
     }
 }
 
-fn request(row: &PgRow) -> RequestRow {
+pub(crate) fn request(row: &PgRow) -> RequestRow {
     RequestRow {
         tenant: TenantId::from_uuid(uuid(row, "tenant")),
         request: text(row, "request"),
@@ -313,7 +314,7 @@ fn request(row: &PgRow) -> RequestRow {
     }
 }
 
-fn malformed(row: &PgRow) -> MalformedRow {
+pub(crate) fn malformed(row: &PgRow) -> MalformedRow {
     MalformedRow {
         digest: uuid(row, "digest"),
         reason: text(row, "reason"),

@@ -1,0 +1,87 @@
+//! The ground of one thread: a watched database, on which seed after seed is run.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use fencepost_core::bug::Bugs;
+use fencepost_core::store::reference::ReferenceStore;
+use fencepost_sim::plan::{Plan, Profile, generate};
+use fencepost_sim::run;
+use fencepost_sim::world::{Ended, Keep, World};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::coverage::Coverage;
+use crate::database::Database;
+use crate::deaf_wire::DeafWire;
+use crate::pair::{Difference, Pair};
+use crate::strikes::Strikes;
+use crate::watch::Watch;
+
+/// A watched database, and what runs on it.
+pub(crate) struct Ground {
+    runtime: Runtime,
+    database: Database,
+    watch: Watch,
+    wire: DeafWire,
+}
+
+impl Ground {
+    pub(crate) fn new(purpose: &str) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
+        let (database, watch, wire) = runtime.block_on(async {
+            let database = Database::create(purpose).await;
+            let watch = Watch::install(&database).await;
+            let wire = DeafWire::lay(database.options()).await;
+            (database, watch, wire)
+        });
+        Self { runtime, database, watch, wire }
+    }
+
+    /// Runs a seed here and on the reference semantics; these have `bugs` only where they are the expectation.
+    ///
+    /// # Errors
+    /// How the two runs differ.
+    pub(crate) fn run(&mut self, seed: u64, bugs: Bugs, coverage: &mut Coverage) -> Result<(), String> {
+        let plan = generate::generate(seed, Profile::Default);
+        let expected = run::run(&plan, Bugs::NONE, Keep::Hash).ended;
+        let found = match self.run_here(&plan, bugs, coverage) {
+            Ok(seen) if seen.hash != expected.hash || seen.violation != expected.violation => format!(
+                "every step is the same, and the traces are not\n  expected {} {:#?}\n  seen {} {:#?}",
+                expected.hash, expected.violation, seen.hash, seen.violation
+            ),
+            Ok(_) if !self.runtime.block_on(self.watch.has_seen_all()) => {
+                "the tables do not hold what the triggers saw: something was written past them".to_owned()
+            }
+            Ok(_) => return Ok(()),
+            Err(difference) => difference,
+        };
+        Err(format!(
+            "seed {seed} is not the same on PostgreSQL: {found}\n\nagain: SIMULATION_SEED={seed} \
+             SIMULATION_SEEDS=1 cargo test --workspace --features fencepost-tests/servers --test simulation"
+        ))
+    }
+
+    fn run_here(&mut self, plan: &Plan, bugs: Bugs, coverage: &mut Coverage) -> Result<Ended, String> {
+        let store = self.runtime.block_on(self.watch.empty(&self.database));
+        let pair = Pair {
+            runtime: &self.runtime,
+            watch: &mut self.watch,
+            coverage,
+            reference: ReferenceStore::new(bugs),
+            store,
+            strikes: Strikes::new(self.database.options(), &self.wire),
+            step: 0,
+        };
+        let world = || World::new(plan, Box::new(pair), Bugs::NONE, Keep::Hash).run();
+        catch_unwind(AssertUnwindSafe(world)).map_err(|panic| match panic.downcast::<Difference>() {
+            Ok(difference) => difference.0,
+            Err(panic) => match panic.downcast::<String>() {
+                Ok(text) => format!("a panic: {text}"),
+                Err(_) => "a panic, told above".to_owned(),
+            },
+        })
+    }
+
+    pub(crate) fn remove(self) {
+        self.runtime.block_on(self.database.remove());
+    }
+}
