@@ -44,8 +44,8 @@ fn expand(seed: u64, profile: Profile, swarm: &swarm::Swarm) -> Plan {
     let workers = topology::workers(&mut stream("plan/workers"), sizes.workers, swarm);
     let count = sizes.jobs + stream("plan/job-count").below(sizes.more_jobs + 1);
     let jobs = jobs::draw(&mut stream("plan/jobs"), count as usize, &day, heal_at, swarm, outside.len());
-    let place = operators::Workplace { jobs: &jobs, day: &day, heal_at, swarm };
-    let actions = operators::draw(seed, &place);
+    let ground = operators::Ground { jobs: &jobs, day: &day, heal_at, swarm };
+    let actions = operators::draw(seed, &ground);
     let heal = heal(&mut draw, heal_at, sizes.schedulers, sizes.workers, swarm);
 
     let mut plan = Plan {

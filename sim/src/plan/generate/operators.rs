@@ -13,42 +13,42 @@ use crate::rng::{PPM, Stream, StreamKey};
 use crate::sim_time::SimTime;
 
 /// What a seed's operators work on.
-pub(super) struct Workplace<'a> {
+pub(super) struct Ground<'a> {
     pub(super) jobs: &'a [JobSpec],
     pub(super) day: &'a Day,
     pub(super) heal_at: SimTime,
     pub(super) swarm: &'a Swarm,
 }
 
-pub(super) fn draw(seed: u64, place: &Workplace<'_>) -> Vec<OperatorAction> {
+pub(super) fn draw(seed: u64, ground: &Ground<'_>) -> Vec<OperatorAction> {
     let stream = |name: &str| StreamKey::of(seed, name).open();
-    let mut actions = at_any_moment(&mut stream("plan/operators"), place);
-    if place.swarm.has(FaultKind::OperatorCancelsStuck) {
-        actions.extend(cancel_what_is_stuck(&mut stream("plan/operators/stuck"), place));
+    let mut actions = at_any_moment(&mut stream("plan/operators"), ground);
+    if ground.swarm.has(FaultKind::OperatorCancelsStuck) {
+        actions.extend(cancel_what_is_stuck(&mut stream("plan/operators/stuck"), ground));
     }
-    if place.swarm.has(FaultKind::OperatorRaces) {
-        actions.extend(race_fires(&mut stream("plan/operators/races"), place));
+    if ground.swarm.has(FaultKind::OperatorRaces) {
+        actions.extend(race_fires(&mut stream("plan/operators/races"), ground));
     }
-    if place.swarm.has(FaultKind::OperatorTrespasses) {
-        actions.extend(trespass(&mut stream("plan/operators/trespasses"), place));
+    if ground.swarm.has(FaultKind::OperatorTrespasses) {
+        actions.extend(trespass(&mut stream("plan/operators/trespasses"), ground));
     }
     actions.sort_by_key(|action| action.at);
     actions
 }
 
-fn moment(stream: &mut Stream, place: &Workplace<'_>) -> SimTime {
-    SimTime::ZERO.plus(stream.span(Span::from_secs(1), place.heal_at.since(SimTime::ZERO)))
+fn moment(stream: &mut Stream, ground: &Ground<'_>) -> SimTime {
+    SimTime::ZERO.plus(stream.span(Span::from_secs(1), ground.heal_at.since(SimTime::ZERO)))
 }
 
 fn once(at: SimTime, what: Action) -> OperatorAction {
     OperatorAction { at, copies: 1, what, under: Authority::Owner, timing: Timing::Chance }
 }
 
-fn at_any_moment(stream: &mut Stream, place: &Workplace<'_>) -> Vec<OperatorAction> {
-    let Workplace { jobs, swarm, .. } = *place;
+fn at_any_moment(stream: &mut Stream, ground: &Ground<'_>) -> Vec<OperatorAction> {
+    let Ground { jobs, swarm, .. } = *ground;
     let mut actions = Vec::new();
     let mut push = |stream: &mut Stream, what| {
-        let at = moment(stream, place);
+        let at = moment(stream, ground);
         let twice = swarm.has(FaultKind::OperatorRepeats) && stream.chance(PPM / 2);
         actions.push(OperatorAction { copies: if twice { 2 } else { 1 }, ..once(at, what) });
     };
@@ -82,19 +82,19 @@ fn at_any_moment(stream: &mut Stream, place: &Workplace<'_>) -> Vec<OperatorActi
 }
 
 /// Somebody looks every now and then at what has been running for longest, and cancels it.
-fn cancel_what_is_stuck(stream: &mut Stream, place: &Workplace<'_>) -> Vec<OperatorAction> {
-    (0..stream.between(5, 40)).map(|_| once(moment(stream, place), Action::CancelStuck)).collect()
+fn cancel_what_is_stuck(stream: &mut Stream, ground: &Ground<'_>) -> Vec<OperatorAction> {
+    (0..stream.between(5, 40)).map(|_| once(moment(stream, ground), Action::CancelStuck)).collect()
 }
 
 /// Requests that arrive while a fire is on its way from the scan to the ledger, to a worker, to its end.
-fn race_fires(stream: &mut Stream, place: &Workplace<'_>) -> Vec<OperatorAction> {
-    let run = place.heal_at.since(SimTime::ZERO);
-    let starts_at = place.day.starts_at;
+fn race_fires(stream: &mut Stream, ground: &Ground<'_>) -> Vec<OperatorAction> {
+    let run = ground.heal_at.since(SimTime::ZERO);
+    let starts_at = ground.day.starts_at;
     let mut actions = Vec::new();
     for _ in 0..stream.between(5, 30) {
-        let job = JobIndex(stream.below(place.jobs.len() as u64) as u16);
+        let job = JobIndex(stream.below(ground.jobs.len() as u64) as u16);
         let about = starts_at.plus(stream.span(Span::ZERO, run));
-        let Definition::Readable(definition) = &place.jobs[job.index()].definition else { continue };
+        let Definition::Readable(definition) = &ground.jobs[job.index()].definition else { continue };
         let Some(fire) = definition.bounds.next_fire_after(&definition.schedule, about) else { continue };
         if fire >= starts_at.plus(run) {
             continue;
@@ -107,17 +107,17 @@ fn race_fires(stream: &mut Stream, place: &Workplace<'_>) -> Vec<OperatorAction>
     actions
 }
 
-fn trespass(stream: &mut Stream, place: &Workplace<'_>) -> Vec<OperatorAction> {
+fn trespass(stream: &mut Stream, ground: &Ground<'_>) -> Vec<OperatorAction> {
     let mut actions = Vec::new();
     for _ in 0..stream.between(5, 20) {
-        let job = JobIndex(stream.below(place.jobs.len() as u64) as u16);
+        let job = JobIndex(stream.below(ground.jobs.len() as u64) as u16);
         let what = match stream.below(4) {
             0 => Action::Trigger { job, key: format!("request {}", stream.below(6)).into() },
             1 => Action::CancelNewest { job },
             2 => Action::CancelStuck,
             _ => Action::Delete { job },
         };
-        actions.push(OperatorAction { under: Authority::Stranger, ..once(moment(stream, place), what) });
+        actions.push(OperatorAction { under: Authority::Stranger, ..once(moment(stream, ground), what) });
     }
     actions
 }
