@@ -60,6 +60,11 @@ impl Database {
         &self.pool
     }
 
+    /// How it is reached.
+    pub(crate) const fn options(&self) -> &PgConnectOptions {
+        &self.options
+    }
+
     /// A connection of its own, for looking often: a pool would test it each time.
     pub(crate) async fn connect(&self) -> PgConnection {
         self.options.connect().await.expect("the server of DATABASE_URL can be reached")
@@ -67,6 +72,11 @@ impl Database {
 
     /// A store on it, emptied.
     pub(crate) async fn empty_store(&self) -> Store {
+        self.empty().await;
+        Store::on(self.options.clone())
+    }
+
+    async fn empty(&self) {
         for table in TABLES {
             let statement = format!("DELETE FROM {table}");
             sqlx::query(AssertSqlSafe(statement)).execute(&self.pool).await.expect("the tables are there");
@@ -79,7 +89,6 @@ impl Database {
         ] {
             sqlx::query(statement).execute(&self.pool).await.expect("the tables are there");
         }
-        Store(PgStore::new(self.options.clone(), LaneSizes::default()))
     }
 
     /// Deletes it.
@@ -95,6 +104,11 @@ impl Database {
 pub(crate) struct Store(PgStore);
 
 impl Store {
+    /// On the database of these options. Connects with the first command.
+    pub(crate) fn on(options: PgConnectOptions) -> Self {
+        Self(PgStore::new(options, LaneSizes::default()))
+    }
+
     /// Executes a command; an unknown outcome is no answer.
     pub(crate) async fn apply(&self, now: Timestamp, command: &Command) -> Option<StoreReply> {
         match self.0.execute_at(now, command).await {
