@@ -150,14 +150,14 @@ fn a_seed_leaves_the_same_trace_on_postgresql() {
     );
 }
 
-/// The reference semantics get a bug, and PostgreSQL none: what this proof is for.
+/// The reference semantics get a bug, and PostgreSQL none: this is what the proof is for.
 #[test]
 fn a_difference_is_found_and_told_with_its_step() {
     let mut ground = Ground::new("simulation_difference");
-    for bug in [Bug::AcquireKeepsToken, Bug::RemovalTakesOtherDispatch, Bug::MaterialiseIgnoresWatermark] {
-        let report = (0..20).find_map(|seed| ground.run(seed, Bugs::only(bug), &mut Coverage::default()).err());
+    for bug in [Bug::LeaseGrantKeepsToken, Bug::AcquireKeepsToken] {
+        let report = ground.run(0, Bugs::only(bug), &mut Coverage::default()).err();
         let report = report.unwrap_or_else(|| panic!("{bug:?} is not found"));
-        for part in ["SIMULATION_SEED=", "step ", "expected", "seen"] {
+        for part in ["SIMULATION_SEED=0", "step ", "expected", "seen"] {
             assert!(report.contains(part), "{bug:?} is found, but {part:?} is not told:\n{report}");
         }
     }

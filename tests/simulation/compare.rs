@@ -38,7 +38,8 @@ impl Expected {
 
     /// Whether this is some of it, and nothing else.
     pub(crate) fn is_begun_by(&self, seen: &BTreeMap<RowKey, Change>) -> bool {
-        seen.len() < self.by_row.len() && seen.iter().all(|(key, change)| self.by_row.get(key) == Some(change))
+        seen.len() < self.by_row.len()
+            && seen.iter().all(|(key, change)| self.by_row.get(key) == Some(change))
     }
 
     /// What was seen, in the order of the reference semantics. (Of a row that they wrote more than once their
@@ -71,7 +72,8 @@ fn difference(expected: &BTreeMap<RowKey, Change>, seen: &BTreeMap<RowKey, Chang
         }
     }
     for (key, change) in seen.iter().filter(|(key, _)| !expected.contains_key(key)) {
-        writeln!(report, "{key:?}\n  expected no change\n  seen {change:#?}").expect("a string takes everything");
+        writeln!(report, "{key:?}\n  expected no change\n  seen {change:#?}")
+            .expect("a string takes everything");
     }
     report
 }

@@ -69,10 +69,7 @@ async fn relay(client: TcpStream, server: TcpStream) {
 }
 
 /// Passes the server's answers on, each when it is whole, but for the first that ends a transaction.
-async fn pass_until_committed(
-    mut from: BufReader<OwnedReadHalf>,
-    mut to: OwnedWriteHalf,
-) -> io::Result<()> {
+async fn pass_until_committed(mut from: BufReader<OwnedReadHalf>, mut to: OwnedWriteHalf) -> io::Result<()> {
     let mut answer = Vec::new();
     let mut executed = false;
     let mut logged_in = false;

@@ -125,7 +125,9 @@ impl Pair<'_> {
     fn differ(&self, now: Timestamp, command: &Command, strike: Option<Strike>, report: &str) -> ! {
         let struck = strike.map(|strike| format!(", struck: {strike:?}")).unwrap_or_default();
         let step = self.step;
-        resume_unwind(Box::new(Difference(format!("step {step}, at {now}{struck}\n{command:#?}\n\n{report}"))))
+        resume_unwind(Box::new(Difference(format!(
+            "step {step}, at {now}{struck}\n{command:#?}\n\n{report}"
+        ))))
     }
 }
 
@@ -135,12 +137,7 @@ impl fencepost_sim::store::Store for Pair<'_> {
         self.both(now, command, changes, fails.then_some(Strike::SerializationFailureOnce))
     }
 
-    fn call_unheard(
-        &mut self,
-        now: Timestamp,
-        command: &Command,
-        changes: &mut Vec<Change>,
-    ) -> StoreReply {
+    fn call_unheard(&mut self, now: Timestamp, command: &Command, changes: &mut Vec<Change>) -> StoreReply {
         self.both(now, command, changes, Some(Strike::ReplyLost))
     }
 

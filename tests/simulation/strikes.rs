@@ -22,7 +22,7 @@ use crate::deaf_wire::DeafWire;
 use crate::watch::{SERIALIZATION_FAILURE, STRIKE, TERMINATE, Watch};
 
 /// How many strikes of each kind one seed may have.
-const MOST: u32 = 12;
+const MOST: u32 = 3;
 
 /// What can be done to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
