@@ -215,13 +215,19 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
 }
 
-/// A steady load.
+/// A steady load: as many jobs as executions are wanted per second, each due every second.
 pub(crate) async fn memory(arguments: &Arguments, ground: &Ground, figures: &mut Figures) {
     const PART: &str = "memory";
     const FULL_LENGTH_MINUTES: u32 = 10;
     let front = Front::open(&arguments.program, ground).await;
     let roles = front.start_roles(&arguments.program, ground).await;
-    front.operator.create_all(arguments.load, &json!({"kind": "interval", "every_ms": 1_000})).await;
+    front
+        .operator
+        .create_all(
+            arguments.load,
+            &json!({"kind": "interval", "start": chrono::Utc::now().to_rfc3339(), "every_ms": 1_000}),
+        )
+        .await;
     let seconds = u64::from(arguments.memory_minutes.max(1)) * 60;
     let began = tokio::time::Instant::now();
     let (mut scheduler, mut worker) = (Vec::new(), Vec::new());
