@@ -154,7 +154,7 @@ fn a_seed_leaves_the_same_trace_on_postgresql() {
 #[test]
 fn a_difference_is_found_and_told_with_its_step() {
     let mut ground = Ground::new("simulation_difference");
-    for bug in [Bug::LeaseGrantKeepsToken, Bug::AcquireKeepsToken] {
+    for bug in [Bug::LeaseGrantKeepsToken, Bug::AttemptsNotCounted] {
         let report = ground.run(0, Bugs::only(bug), &mut Coverage::default()).err();
         let report = report.unwrap_or_else(|| panic!("{bug:?} is not found"));
         for part in ["SIMULATION_SEED=0", "step ", "expected", "seen"] {

@@ -96,7 +96,7 @@ pub(crate) async fn read(connection: &mut PgConnection) -> Contents {
             skipped_range,
         )
         .await,
-        refusals: rows(connection, "SELECT * FROM refusal", |row| refusal(row, "resource")).await,
+        refusals: rows(connection, "SELECT * FROM refusal", refusal).await,
         requests: rows(connection, "SELECT * FROM operator_request ORDER BY tenant, request", request).await,
         malformed: rows(connection, "SELECT * FROM malformed_message ORDER BY digest", malformed).await,
     };
@@ -290,10 +290,9 @@ fn refused_resource(text: &str) -> RefusedResource {
     }
 }
 
-/// The column of what was refused is named: where rows of several tables lie in one, it has another name.
-pub(crate) fn refusal(row: &PgRow, resource: &str) -> RefusalRow {
+pub(crate) fn refusal(row: &PgRow) -> RefusalRow {
     RefusalRow {
-        resource: refused_resource(&text(row, resource)),
+        resource: refused_resource(&text(row, "resource")),
         token: token(row, "token"),
         node: NodeId::from_uuid(uuid(row, "node")),
         action: named(row, "action", RefusedAction::from_name),

@@ -149,13 +149,10 @@ tables! {
         ExecutionId = |row| row.execution;
     SkippedRange(SkippedRangeRow) = "skipped_range", skipped_ranges, contents::skipped_range, plain,
         (JobId, Timestamp) = |row| (row.job, row.from);
-    Refusal(RefusalRow) = "refusal", refusals, |row| contents::refusal(row, REFUSED), plain,
+    Refusal(RefusalRow) = "refusal", refusals, contents::refusal, plain,
         (RefusedResource, FencingToken, NodeId, RefusedAction) = |row| (row.resource, row.token, row.node, row.action);
     Request(RequestRow) = "operator_request", requests, contents::request, plain,
         (TenantId, Arc<str>) = |row| (row.tenant, Arc::clone(&row.request));
     Malformed(MalformedRow) = "malformed_message", malformed, contents::malformed, plain,
         Uuid = |row| row.digest;
 }
-
-/// What `refusal.resource` is called where `lease.resource`, of another type, stands beside it.
-pub(crate) const REFUSED: &str = "refused_resource";
