@@ -69,8 +69,14 @@ pub(super) struct Walk {
 enum Days {
     /// All of them: most expressions, and nothing to look up.
     Every,
-    /// Those of the crate's schedules for their midnights: one, or the union of two.
-    Some { first: cron::Schedule, second: Option<cron::Schedule> },
+    /// Those of the crate's schedules for their midnights.
+    Some(Box<Midnights>),
+}
+
+/// One schedule, or the union of two.
+struct Midnights {
+    first: cron::Schedule,
+    second: Option<cron::Schedule>,
 }
 
 impl Walk {
@@ -80,14 +86,14 @@ impl Walk {
         let days = match fields.day_rule {
             DayRule::Both if !by_month_day => return None,
             DayRule::Both if fields.is_every_day() => Days::Every,
-            DayRule::Both => Days::Some {
+            DayRule::Both => Days::Some(Box::new(Midnights {
                 first: midnights(fields, Some(fields.day_of_month), Some(fields.day_of_week)),
                 second: None,
-            },
-            DayRule::Either => Days::Some {
+            })),
+            DayRule::Either => Days::Some(Box::new(Midnights {
                 first: midnights(fields, None, Some(fields.day_of_week)),
                 second: by_month_day.then(|| midnights(fields, Some(fields.day_of_month), None)),
-            },
+            })),
         };
         let seconds = fields.second.unwrap_or(ValueSet::ZERO);
         Some(Self { days, time: TimeOfDay { hours: fields.hour, minutes: fields.minute, seconds } })
@@ -127,32 +133,32 @@ impl Days {
         };
         match self {
             Self::Every => true,
-            Self::Some { first, second } => included(first) || second.as_ref().is_some_and(included),
+            Self::Some(days) => included(&days.first) || days.second.as_ref().is_some_and(included),
         }
     }
 
     fn after(&self, midnight: LocalSeconds) -> Option<LocalSeconds> {
-        match self {
-            Self::Every => Some(midnight + DAY).filter(|next| *next <= LAST_LOCAL),
-            Self::Some { first, second: None } => step_forward(first, midnight),
-            Self::Some { first, second: Some(second) } => {
-                match (step_forward(first, midnight), step_forward(second, midnight)) {
-                    (Some(first), Some(second)) => Some(first.min(second)),
-                    (first, second) => first.or(second),
-                }
-            }
+        let days = match self {
+            Self::Every => return Some(midnight + DAY).filter(|next| *next <= LAST_LOCAL),
+            Self::Some(days) => days,
+        };
+        let first = step_forward(&days.first, midnight);
+        let Some(second) = &days.second else { return first };
+        match (first, step_forward(second, midnight)) {
+            (Some(first), Some(second)) => Some(first.min(second)),
+            (first, second) => first.or(second),
         }
     }
 
     fn before(&self, midnight: LocalSeconds) -> Option<LocalSeconds> {
-        match self {
-            Self::Every => Some(midnight - DAY).filter(|last| *last >= FIRST_LOCAL),
-            Self::Some { first, second: None } => step_back(first, midnight),
-            // `None` is smaller than every match, so this is the later of what there is.
-            Self::Some { first, second: Some(second) } => {
-                step_back(first, midnight).max(step_back(second, midnight))
-            }
-        }
+        let days = match self {
+            Self::Every => return Some(midnight - DAY).filter(|last| *last >= FIRST_LOCAL),
+            Self::Some(days) => days,
+        };
+        let first = step_back(&days.first, midnight);
+        let Some(second) = &days.second else { return first };
+        // `None` is smaller than every match, so this is the later of what there is.
+        first.max(step_back(second, midnight))
     }
 }
 

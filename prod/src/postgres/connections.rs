@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fencepost_core::limits::STORE_CALL_TIMEOUT;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions, PgConnection};
+use sqlx::{ConnectOptions, Connection, PgConnection};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::fault::Fault;
@@ -90,8 +90,14 @@ impl Lent<'_> {
         &mut self.connection
     }
 
-    /// For the next call.
+    /// For the next call. A transaction that was dropped instead of ended is rolled back only when its connection is
+    /// used again, and keeps its locks until then: such a connection is closed.
     pub(super) fn give_back(self) {
+        let is_at_rest = !self.connection.should_flush();
+        debug_assert!(is_at_rest, "a command left its transaction open");
+        if !is_at_rest {
+            return;
+        }
         self.home.idle.lock().expect("no holder of this lock panics").push(self.connection);
     }
 }

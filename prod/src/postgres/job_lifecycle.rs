@@ -33,6 +33,16 @@ pub(super) async fn create(
     ask: &CreateJob,
 ) -> Result<StoreReply, Fault> {
     let mut tx = conn.begin().await?;
+    let (now, reply) = create_within(cx, &mut tx, ask).await?;
+    tx.commit().await?;
+    Ok(cx.reply(now, Reply::JobCreated(reply)))
+}
+
+async fn create_within(
+    cx: &Context<'_>,
+    conn: &mut PgConnection,
+    ask: &CreateJob,
+) -> Result<(i64, CreateJobReply), Fault> {
     let known = sqlx::query!(
         r#"SELECT EXISTS (SELECT FROM tenant WHERE id = $1) AS "has_tenant!",
              EXISTS (SELECT FROM job WHERE id = $2) AS "has_job!",
@@ -42,10 +52,10 @@ pub(super) async fn create(
         ask.job.as_uuid(),
         ask.request.as_ref().map(|asked| &*asked.request),
     )
-    .fetch_one(&mut *tx)
+    .fetch_one(&mut *conn)
     .await?;
-    let now = cx.clock(&mut tx).await?;
-    let reply = |reply| Ok(cx.reply(now, Reply::JobCreated(reply)));
+    let now = cx.clock(conn).await?;
+    let reply = |reply| Ok((now, reply));
     if !known.has_tenant {
         return reply(CreateJobReply::NoTenant);
     }
@@ -63,8 +73,7 @@ pub(super) async fn create(
     if ask.planned_at > at || ask.planned_at.plus(PLAN_AGE_MAX) < at {
         return reply(CreateJobReply::PlanExpired);
     }
-    insert_job(&mut tx, ask, now).await?;
-    tx.commit().await?;
+    insert_job(conn, ask, now).await?;
     reply(CreateJobReply::Created)
 }
 
@@ -205,26 +214,35 @@ pub(super) async fn trigger(
     ask: &TriggerJob,
 ) -> Result<StoreReply, Fault> {
     let mut tx = conn.begin().await?;
+    let (now, reply) = trigger_within(cx, &mut tx, ask).await?;
+    tx.commit().await?;
+    Ok(cx.reply(now, Reply::JobTriggered(reply)))
+}
+
+async fn trigger_within(
+    cx: &Context<'_>,
+    conn: &mut PgConnection,
+    ask: &TriggerJob,
+) -> Result<(i64, TriggerReply), Fault> {
     let job = sqlx::query!(
         "SELECT state, version, partition FROM job WHERE id = $1 AND tenant = $2 FOR KEY SHARE",
         ask.job.as_uuid(),
         ask.tenant.as_uuid(),
     )
-    .fetch_optional(&mut *tx)
+    .fetch_optional(&mut *conn)
     .await?;
-    let now = cx.clock(&mut tx).await?;
-    let reply = |reply| Ok(cx.reply(now, Reply::JobTriggered(reply)));
+    let now = cx.clock(conn).await?;
+    let reply = |reply| Ok((now, reply));
     let Some(job) = job else { return reply(TriggerReply::NotFound) };
-    if let Some(known) = known_execution(&mut tx, ask).await? {
+    if let Some(known) = known_execution(conn, ask).await? {
         return reply(known);
     }
     if job.state != "active" {
         return reply(TriggerReply::NotFound);
     }
     let row = NewManual { tenant: ask.tenant, version: job.version, partition: job.partition, now };
-    insert_manual(&mut tx, ask, &row).await?;
-    notify(&mut tx, job.partition).await?;
-    tx.commit().await?;
+    insert_manual(conn, ask, &row).await?;
+    notify(conn, job.partition).await?;
     reply(TriggerReply::Created)
 }
 

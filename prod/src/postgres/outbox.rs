@@ -251,6 +251,27 @@ pub(super) fn outbox_id(execution: Uuid, dispatch_no: i32) -> Result<OutboxId, F
     Ok(OutboxId { execution: ExecutionId::from_uuid(execution), dispatch_no })
 }
 
+/// Deletes rows; says which were there.
+pub(super) async fn delete(
+    conn: &mut PgConnection,
+    ids: &BTreeSet<OutboxId>,
+) -> Result<BTreeSet<OutboxId>, Fault> {
+    if ids.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let (executions, numbers) = columns(ids);
+    let rows = sqlx::query!(
+        "DELETE FROM outbox_event o USING unnest($1::uuid[], $2::int4[]) AS i (execution, dispatch_no)
+         WHERE o.execution = ANY (ARRAY[i.execution]) AND o.dispatch_no = i.dispatch_no
+         RETURNING o.execution, o.dispatch_no",
+        &executions,
+        &numbers,
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(|row| outbox_id(row.execution, row.dispatch_no)).collect()
+}
+
 /// Which of these rows are there, of any dispatch of these executions. To be read once those are locked.
 pub(super) async fn rows_of(
     conn: &mut PgConnection,

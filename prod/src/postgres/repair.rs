@@ -1,7 +1,8 @@
 //! Repairs of the sweep: under the leadership guard, each conditional on what was observed.
 //!
 //! The executions are locked before their outbox rows are read, so what is decided here holds until it is
-//! written: an outbox row is made under its execution's lock, and one that goes meanwhile is simply gone.
+//! written: an outbox row is made under its execution's lock. Rows go without it, so a row was dropped here only if
+//! this deletion found it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,16 +45,24 @@ pub(super) async fn repair(
         now: Timestamp::EPOCH,
         executions: locked,
         outbox: outbox::rows_of(&mut tx, executions).await?,
+        dropped: BTreeSet::new(),
         nodes: present_nodes(&mut tx, &ask.items).await?,
         attempts: Attempts::default(),
         dead_letters: DeadLetters::default(),
         dispatched: BTreeSet::new(),
-        dropped: BTreeSet::new(),
         retired: BTreeSet::new(),
     };
     let now = cx.clock(&mut tx).await?;
     repairs.now = Timestamp::from_micros(now);
-    let replies = ask.items.iter().map(|item| repairs.item(item)).collect();
+    let mut replies: Vec<RepairItemReply> = ask.items.iter().map(|item| repairs.item(item)).collect();
+    let mut gone = outbox::delete(&mut tx, &repairs.dropped).await?;
+    for (item, reply) in ask.items.iter().zip(&mut replies) {
+        if let (RepairItem::DropOutbox { row }, RepairItemReply::Done) = (item, &reply)
+            && !gone.remove(row)
+        {
+            *reply = RepairItemReply::Moved;
+        }
+    }
     repairs.write(&mut tx, ask.node, now).await?;
     tx.commit().await?;
     Ok(cx.reply(now, Reply::Repaired(RepairReply::Applied(replies))))
@@ -98,11 +107,12 @@ struct Repairs {
     now: Timestamp,
     executions: LockedExecutions,
     outbox: BTreeSet<OutboxId>,
+    /// To go, if nobody else takes them first.
+    dropped: BTreeSet<OutboxId>,
     nodes: BTreeMap<NodeId, Timestamp>,
     attempts: Attempts,
     dead_letters: DeadLetters,
     dispatched: BTreeSet<ExecutionId>,
-    dropped: BTreeSet<OutboxId>,
     retired: BTreeSet<NodeId>,
 }
 
@@ -187,17 +197,6 @@ impl Repairs {
         self.attempts.record(conn, now).await?;
         self.dead_letters.record(conn, now).await?;
         outbox::insert(conn, node, &dispatched.iter().collect::<Vec<_>>(), now).await?;
-        if !self.dropped.is_empty() {
-            let (executions, numbers) = outbox::columns(&self.dropped);
-            sqlx::query!(
-                "DELETE FROM outbox_event o USING unnest($1::uuid[], $2::int4[]) AS i (execution, dispatch_no)
-                 WHERE o.execution = ANY (ARRAY[i.execution]) AND o.dispatch_no = i.dispatch_no",
-                &executions,
-                &numbers,
-            )
-            .execute(&mut *conn)
-            .await?;
-        }
         if !self.retired.is_empty() {
             sqlx::query!(
                 "UPDATE node SET state = 'offline' WHERE id = ANY($1)",

@@ -21,20 +21,7 @@ pub(super) async fn return_rows(
     let mut executions = LockedExecutions::lock(&mut tx, ask.rows.iter().map(|(id, _)| id.execution)).await?;
     let now = cx.clock(&mut tx).await?;
     let asked: BTreeSet<OutboxId> = ask.rows.iter().map(|(id, _)| *id).collect();
-    let (ids, numbers) = outbox::columns(&asked);
-    let rows = sqlx::query!(
-        "DELETE FROM outbox_event o USING unnest($1::uuid[], $2::int4[]) AS i (execution, dispatch_no)
-         WHERE o.execution = ANY (ARRAY[i.execution]) AND o.dispatch_no = i.dispatch_no
-         RETURNING o.execution, o.dispatch_no",
-        &ids,
-        &numbers,
-    )
-    .fetch_all(&mut *tx)
-    .await?;
-    let mut removed = BTreeSet::new();
-    for row in rows {
-        removed.insert(outbox::outbox_id(row.execution, row.dispatch_no)?);
-    }
+    let removed = outbox::delete(&mut tx, &asked).await?;
     let mut open = removed.clone();
     for (id, reason) in &ask.rows {
         if !open.remove(id) {
