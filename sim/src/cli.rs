@@ -6,6 +6,7 @@
 
 mod catalogues;
 mod many;
+mod nearest;
 mod one;
 mod shrinking;
 
@@ -51,13 +52,16 @@ enum Command {
     Profiles(catalogues::ListArgs),
 }
 
+/// How many names are offered in the place of a wrong one.
+const NAMES_OFFERED: usize = 4;
+
 /// Which profile, and which deliberate bug.
 #[derive(Clone, Copy, Debug, Args)]
 struct Setting {
     /// What kind of run the seed expands to (see `profiles`).
     #[arg(long, default_value = "default", value_parser = profile)]
     profile: Profile,
-    /// A deliberate bug to switch on (see `mutants`).
+    /// A deliberate bug to switch on (see `mutants --list`).
     #[arg(long, value_name = "NAME", value_parser = mutant)]
     mutant: Option<Bug>,
 }
@@ -77,8 +81,12 @@ fn profile(name: &str) -> Result<Profile, String> {
 
 fn mutant(name: &str) -> Result<Bug, String> {
     Bug::from_name(name).ok_or_else(|| {
-        let names: Vec<&str> = Bug::ALL.iter().map(|bug| bug.name()).collect();
-        format!("no such mutant; there are {}", names.join(", "))
+        let names = nearest::nearest(name, Bug::ALL.iter().map(|bug| bug.name()), NAMES_OFFERED);
+        format!(
+            "no such mutant; the nearest are {} (`fencepost-sim mutants --list` prints all {})",
+            names.join(", "),
+            Bug::ALL.len()
+        )
     })
 }
 
@@ -103,8 +111,9 @@ impl Source {
         match self {
             Self::Seed(seed) => Ok(generate::generate(*seed, profile)),
             Self::File(path) => {
-                let text =
-                    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+                let text = std::fs::read_to_string(path).map_err(|error| {
+                    format!("{} is neither a seed nor a file that can be read: {error}", path.display())
+                })?;
                 Plan::from_json(&text).map_err(|error| format!("{}: {error}", path.display()))
             }
         }

@@ -98,6 +98,8 @@ pub struct Fate {
     pub killed_by: Option<&'static str>,
     /// How many seeds that took.
     pub seeds_to_kill: Option<u64>,
+    /// The seed whose run failed: it replays with this mutant switched on.
+    pub seed: Option<u64>,
 }
 
 impl Fate {
@@ -113,8 +115,13 @@ impl Fate {
 pub fn run(bug: Bug, seeds: u64, profile: Profile, threads: usize) -> Fate {
     let campaign =
         Campaign { start: 0, seeds, profile, bugs: Bugs::only(bug), threads, recheck: Recheck::Never };
-    let mut fate =
-        Fate { name: bug.name(), predicted: predicted(bug).id(), killed_by: None, seeds_to_kill: None };
+    let mut fate = Fate {
+        name: bug.name(),
+        predicted: predicted(bug).id(),
+        killed_by: None,
+        seeds_to_kill: None,
+        seed: None,
+    };
     let mut lived = 0;
     campaign.run(|run| {
         lived += 1;
@@ -122,6 +129,7 @@ pub fn run(bug: Bug, seeds: u64, profile: Profile, threads: usize) -> Fate {
             Some(violation) => {
                 fate.killed_by = Some(violation.invariant);
                 fate.seeds_to_kill = Some(lived);
+                fate.seed = Some(run.seed);
                 ControlFlow::Break(())
             }
             None => ControlFlow::Continue(()),

@@ -3,11 +3,13 @@
 //! What is printed here is derived from the runs in the order of their seeds; only the speeds depend on the
 //! machine.
 
+pub mod digest;
 pub mod html;
 mod text;
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use fencepost_core::mark::Mark;
@@ -54,6 +56,8 @@ pub struct Failure {
     pub hash: TraceHash,
     /// What broke.
     pub violation: Violation,
+    /// Where its plan was written, if it was.
+    pub file: Option<PathBuf>,
 }
 
 impl Default for Tally {
@@ -89,6 +93,7 @@ impl Tally {
                 seed: run.seed,
                 hash: run.ended.hash,
                 violation: violation.clone(),
+                file: None,
             });
         }
     }
@@ -207,6 +212,7 @@ mod tests {
                     at: SimTime::ZERO,
                     detail: String::new(),
                 },
+                file: None,
             });
         }
         tally

@@ -18,6 +18,8 @@ fn wrong_usage_exits_with_64() {
         &["no-such-command"][..],
         &["run", "--seeds", "many"],
         &["run", "--seeds", "-1"],
+        &["run", "--seeds", "0"],
+        &["mutants", "--seeds", "0"],
         &["run", "--threads", "0"],
         &["run", "--profile", "no-such-profile"],
         &["run", "--mutant", "no-such-mutant"],
@@ -105,4 +107,83 @@ fn a_plan_that_cannot_be_run_is_refused_with_the_place() {
         assert!(said.contains(says), "{to}: {said}");
     }
     std::fs::remove_file(&file).expect("it was just written");
+}
+
+/// A mutant that the first seeds kill, so that these tests stay short.
+const MUTANT: &str = "finish-ignores-token";
+
+fn said(output: &Output) -> String {
+    [&*output.stdout, &*output.stderr].map(String::from_utf8_lossy).concat()
+}
+
+#[test]
+fn a_mutants_report_names_the_seed_that_fails_with_it() {
+    let output = fencepost_sim(&["mutants", "--only", MUTANT, "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let fate = json(&output)["mutants"][0].clone();
+    let seed = fate["seed"].as_u64().expect("it was killed");
+    assert_eq!(fate["seeds_to_kill"].as_u64(), Some(seed + 1), "the seeds begin with 0");
+    let command = format!("fencepost-sim replay {seed} --mutant {MUTANT}");
+    assert!(said(&output).contains(&command), "{}", said(&output));
+    let replayed = json(&fencepost_sim(&["replay", &seed.to_string(), "--mutant", MUTANT, "--json"]));
+    assert_eq!(replayed["violation"]["invariant"], fate["killed_by"]);
+}
+
+#[test]
+fn the_help_of_mutants_says_how_many_seeds_each_may_live_through() {
+    let help = said(&fencepost_sim(&["mutants", "--help"]));
+    assert!(help.contains("[default: 400]"), "{help}");
+}
+
+#[test]
+fn the_mutants_are_listed_without_being_run() {
+    let listed = json(&fencepost_sim(&["mutants", "--list", "--json"]));
+    let listed = listed["mutants"].as_array().expect("a list").clone();
+    assert!(listed.iter().all(|mutant| mutant["name"].is_string() && mutant["predicted"].is_string()));
+    let text = said(&fencepost_sim(&["mutants", "--list"]));
+    assert_eq!(text.lines().count(), listed.len());
+}
+
+#[test]
+fn a_wrong_mutant_is_answered_with_the_nearest_names_alone() {
+    let text = said(&fencepost_sim(&["run", "--mutant", "finish-ignore-token"]));
+    assert!(text.contains(MUTANT) && text.contains("mutants --list"), "{text}");
+    assert!(text.len() < 500, "{text}");
+}
+
+#[test]
+fn what_is_neither_a_seed_nor_a_file_is_called_that() {
+    let text = said(&fencepost_sim(&["replay", "abc"]));
+    assert!(text.contains("abc is neither a seed nor a file that can be read"), "{text}");
+    let text = said(&fencepost_sim(&["run", "--seeds", "0"]));
+    assert!(text.contains("give at least 1"), "{text}");
+}
+
+#[test]
+fn a_failed_plans_file_replays_to_the_same_violation_by_the_printed_line() {
+    let dir = std::env::temp_dir().join(format!("fencepost-failed-{}", std::process::id()));
+    let path = dir.to_str().expect("UTF-8");
+    let found = json(&fencepost_sim(&["mutants", "--only", MUTANT, "--json"]));
+    let seed = found["mutants"][0]["seed"].as_u64().expect("it was killed").to_string();
+    let run =
+        fencepost_sim(&["run", "--seeds", "1", "--start", &seed, "--mutant", MUTANT, "--fail-dir", path]);
+    assert_eq!(run.status.code(), Some(1), "{}", said(&run));
+    let text = said(&run);
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("replay: fencepost-sim "));
+    let arguments: Vec<&str> = line.expect("a line to replay it by").split(' ').collect();
+    assert!(arguments[1].starts_with(path) && arguments[1].contains(MUTANT), "{arguments:?}");
+    let replayed = fencepost_sim(&[&arguments[..], &["--json"]].concat());
+    std::fs::remove_dir_all(&dir).expect("it was just made");
+    assert_eq!(json(&replayed)["violation"]["invariant"], found["mutants"][0]["killed_by"]);
+}
+
+#[test]
+fn a_replay_that_holds_tells_what_happened_all_the_same() {
+    let output = fencepost_sim(&["replay", "3"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let text = said(&output);
+    for part in ["faults", "leaders", "drains", "every invariant held", "hash"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(text.lines().count() <= 36, "{text}");
 }

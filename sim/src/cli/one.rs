@@ -6,7 +6,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{INTERNAL, Setting, Source, print, refuse, source};
-use crate::plan::{NodeSlot, Plan, Profile, generate};
+use crate::plan::{Plan, Profile, generate};
+use crate::report::digest::{digest, who};
 use crate::report::{exit_code, html};
 use crate::run::{Run, run};
 use crate::timeline::Entry;
@@ -105,11 +106,16 @@ fn json(plan: &Plan, run: &Run) -> String {
 fn text(plan: &Plan, run: &Run) -> String {
     let ended = &run.ended;
     let verdict = match &ended.violation {
-        Some(violation) => format!("{}{violation}\n", before_it_broke(plan, &ended.timeline)),
+        Some(violation) => format!("{violation}\n"),
         None => "every invariant held\n".to_owned(),
     };
+    let before = match &ended.violation {
+        Some(_) => before_it_broke(plan, &ended.timeline),
+        None => String::new(),
+    };
     format!(
-        "{verdict}seed {} of `{}`: {} events, {} executions, {} simulated seconds, hash {}\n",
+        "{before}{}{verdict}seed {} of `{}`: {} events, {} executions, {} simulated seconds, hash {}\n",
+        digest(plan, ended),
         plan.seed,
         plan.profile,
         ended.events,
@@ -121,14 +127,10 @@ fn text(plan: &Plan, run: &Run) -> String {
 
 /// The last things that happened, one a line: what a person looks at first.
 fn before_it_broke(plan: &Plan, timeline: &[Entry]) -> String {
-    let label = |slot: NodeSlot| match slot.index().checked_sub(plan.schedulers.len()) {
-        None => &*plan.schedulers[slot.index()].config.label,
-        Some(worker) => &*plan.workers[worker].config.label,
-    };
     let from = timeline.len().saturating_sub(ENTRIES_SHOWN);
     let mut text = String::new();
     for entry in &timeline[from..] {
-        let who = entry.slot.map_or("all", label);
+        let who = who(plan, entry);
         let until = if entry.until > entry.at { format!(" until {} s", entry.until) } else { String::new() };
         text.push_str(&format!("{:>12} s  {who:<12} {}{until}\n", entry.at.to_string(), entry.moment));
     }

@@ -16,7 +16,11 @@ const FAILURES_SHOWN: usize = 10;
 #[must_use]
 pub fn failure(failure: &Failure, profile: &str, mutant: Option<&str>) -> String {
     let violation = &failure.violation;
-    let mut replay = format!("fencepost-sim replay {} --profile {profile} --trace", failure.seed);
+    // A plan's file says its profile; which bug was switched on is said by the command line alone.
+    let mut replay = match &failure.file {
+        Some(file) => format!("fencepost-sim replay {} --trace", file.display()),
+        None => format!("fencepost-sim replay {} --profile {profile} --trace", failure.seed),
+    };
     if let Some(name) = mutant {
         let _ = write!(replay, " --mutant {name}");
     }
@@ -90,7 +94,8 @@ fn measured(text: &mut String, name: &str, distribution: &Distribution) {
     };
 }
 
-fn wrapped(text: &mut String, head: &str, items: &[String]) {
+/// A heading and what is under it, in as many lines as it takes.
+pub(super) fn wrapped(text: &mut String, head: &str, items: &[String]) {
     const WIDTH: usize = 110;
     let mut line = format!("  {head:<18}");
     for (at, item) in items.iter().enumerate() {
@@ -103,4 +108,32 @@ fn wrapped(text: &mut String, head: &str, items: &[String]) {
         line.push_str(comma);
     }
     let _ = writeln!(text, "{}", line.trim_end());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim_time::SimTime;
+    use crate::trace::TraceHash;
+    use crate::violation::{Property, Violation};
+
+    #[test]
+    fn a_failure_replays_from_its_plans_file_with_its_mutant() {
+        let mut failed = Failure {
+            seed: 7,
+            hash: TraceHash(0),
+            violation: Violation {
+                invariant: "any",
+                property: Property::Safety,
+                at: SimTime::ZERO,
+                detail: String::new(),
+            },
+            file: None,
+        };
+        let text = failure(&failed, "small", Some("a-bug"));
+        assert!(text.ends_with("fencepost-sim replay 7 --profile small --trace --mutant a-bug"), "{text}");
+        failed.file = Some("plans/7.json".into());
+        let text = failure(&failed, "small", Some("a-bug"));
+        assert!(text.ends_with("fencepost-sim replay plans/7.json --trace --mutant a-bug"), "{text}");
+    }
 }
