@@ -19,6 +19,7 @@ use crate::time::Span;
 
 mod parse;
 mod payload;
+pub mod shape;
 pub(crate) mod span_json;
 
 pub use parse::{DefinitionError, check_text};

@@ -8,7 +8,7 @@ use serde_path_to_error::{Path, Segment};
 use std::sync::Arc;
 use thiserror::Error;
 
-use super::{HandlerName, JobDefinition, SCHEMA_VERSION, Unreadable};
+use super::{HandlerName, JobDefinition, SCHEMA_VERSION, Unreadable, shape};
 use crate::limits;
 use crate::retry::RetryPolicy;
 use crate::schedule::zone::TZDATA_VERSION;
@@ -39,6 +39,7 @@ impl JobDefinition {
     /// [`DefinitionError`] at the first field that is missing, unknown, of the wrong type, or whose
     /// value is refused.
     pub fn parse(json: &str) -> Result<Self, DefinitionError> {
+        shape::DEFINITION.check(json)?;
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let definition: Self = serde_path_to_error::deserialize(&mut deserializer)
             .map_err(|error| located(&pointer(error.path()), &detail(error.inner())))?;
@@ -121,6 +122,10 @@ fn located(pointer: &str, detail: &str) -> DefinitionError {
         is_name && ["/schedule", "/bounds", "/misfire"].contains(&pointer)
     };
     match detail.split_once(": ") {
+        // The one policy that has fields holds them a level deeper.
+        Some((name, rest)) if within(name) && pointer == "/misfire" => {
+            DefinitionError::at(&format!("/misfire/catch_up/{name}"), rest)
+        }
         Some((name, rest)) if within(name) => DefinitionError::at(&format!("{pointer}/{name}"), rest),
         Some(_) | None => DefinitionError::at(pointer, detail),
     }
@@ -239,7 +244,7 @@ mod tests {
             (with(r#","attempt_timeout_ms":0"#), "/attempt_timeout_ms"),
             (with(r#","attempt_timeout_ms":"1s""#), "/attempt_timeout_ms"),
             (with(r#","misfire_grace_ms":9223372036854775807"#), "/misfire_grace_ms"),
-            (with(r#","misfire":{"catch_up":{"cap":0}}"#), "/misfire/cap"),
+            (with(r#","misfire":{"catch_up":{"cap":0}}"#), "/misfire/catch_up/cap"),
             (with(r#","bounds":{"max_runs":0}"#), "/bounds/max_runs"),
             (with(r#","payload":"\u0000""#), "/payload"),
             (with("").replace(r#""n""#, r#""""#), "/name"),

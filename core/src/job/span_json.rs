@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serializer};
 use crate::time::Span;
 
 /// The largest number of milliseconds that is still a span: the store counts microseconds in 63 bits.
-const MILLIS_MAX: u64 = i64::MAX as u64 / 1_000;
+pub(super) const MILLIS_MAX: u64 = i64::MAX as u64 / 1_000;
 
 fn checked<E: Error>(millis: u64) -> Result<Span, E> {
     if millis > MILLIS_MAX {
