@@ -4,12 +4,12 @@
 //! it more than once; a store that works on sets cannot. So each row is compared from what it was before the
 //! command to what it is after it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use fencepost_core::store::change::Change;
 
-use crate::stored::{RowKey, Stored, key_of};
+use crate::stored::{RowKey, Stored, deed_of, key_of};
 
 /// The changes of one command by the reference semantics.
 pub(crate) struct Expected {
@@ -34,6 +34,11 @@ impl Expected {
     /// Whether the command changed nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_row.is_empty()
+    }
+
+    /// The tables that it is about.
+    pub(crate) fn tables(&self) -> BTreeSet<&'static str> {
+        self.by_row.values().map(|change| deed_of(change).0).collect()
     }
 
     /// Whether this is some of it, and nothing else.

@@ -21,6 +21,14 @@ use uuid::Uuid;
 
 use crate::contents;
 
+/// A table, as the server names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Table {
+    pub(crate) name: &'static str,
+    /// The query for what was seen of it since.
+    pub(crate) seen: &'static str,
+}
+
 /// What was done to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Deed {
@@ -47,8 +55,11 @@ macro_rules! tables {
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub(crate) enum RowKey { $($variant($key),)+ }
 
-        /// The tables, as the server names them.
-        pub(crate) const TABLES: &[&str] = &[$($table,)+];
+        /// All tables.
+        pub(crate) const TABLES: &[Table] = &[$(Table {
+            name: $table,
+            seen: concat!("SELECT * FROM seen_", $table, " WHERE number > $1 ORDER BY number"),
+        },)+];
 
         impl Stored {
             /// The row of a table, read from a row of the server's with that table's columns.
