@@ -13,6 +13,7 @@
 //! - [`records`]: dead letters, refusals, repairs, tenants, nothing forgotten. - [`drains`]: what a drain leaves.
 //! - [`recovery`]: what must come right after the heal.
 
+mod brief;
 pub mod calendar;
 mod dispatch;
 mod drains;

@@ -8,6 +8,7 @@ use fencepost_core::store::command::{Command, OutboxId};
 use fencepost_core::store::row::{ExecutionRow, OutboxRow};
 
 use super::Commit;
+use super::brief::Brief;
 use super::invariant::Invariant;
 use super::mirror::Mirror;
 use crate::violation::Violation;
@@ -102,7 +103,11 @@ pub(super) fn check_atomic(
                     execution.state == ExecutionState::Pending && execution.dispatch_no == row.dispatch_no
                 });
                 if !belongs {
-                    return Err(split(format!("an outbox row {row:?} was made for {execution:?}")));
+                    return Err(split(format!(
+                        "an outbox row {} was made for {}",
+                        Brief(row),
+                        Brief(&execution)
+                    )));
                 }
             }
             Change::Outbox(_)

@@ -17,6 +17,7 @@ use fencepost_core::store::row::ExecutionRow;
 use fencepost_core::time::{Span, Timestamp};
 
 use super::Commit;
+use super::brief::Brief;
 use super::invariant::Invariant;
 use super::leases::{check_authority, has_lapsed};
 use super::mirror::Mirror;
@@ -52,9 +53,8 @@ impl Executions {
         latest: Timestamp,
     ) -> Result<(), Violation> {
         let Some(after) = &delta.after else {
-            return Err(
-                commit.broke(Invariant::Conservation, || format!("an execution disappeared: {delta:?}"))
-            );
+            return Err(commit
+                .broke(Invariant::Conservation, || format!("an execution disappeared: {}", Brief(delta))));
         };
         let Some(before) = &delta.before else { return check_birth(commit, mirror, after) };
         check_end_is_final(commit, before, after)?;
@@ -327,7 +327,7 @@ fn check_repair(
     };
     if !items.iter().any(observed) {
         return Err(commit.broke(Invariant::FencedWrite, || {
-            format!("a repair changed {} although what it had observed was gone: {before:?}", after.id)
+            format!("a repair changed {} although what it had observed was gone: {}", after.id, Brief(before))
         }));
     }
     if before.state == S::Running && !has_lapsed(before.expires_at, commit.now) {

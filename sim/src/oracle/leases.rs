@@ -13,6 +13,7 @@ use fencepost_core::store::row::LeaseRow;
 use fencepost_core::time::{Span, Timestamp};
 
 use super::Commit;
+use super::brief::Brief;
 use super::invariant::Invariant;
 use super::mirror::Mirror;
 use crate::violation::Violation;
@@ -30,7 +31,9 @@ pub(super) fn has_lapsed(expires_at: Timestamp, now: Timestamp) -> bool {
 /// Checks one change of a lease row.
 pub(super) fn check_change(commit: &Commit<'_>, delta: &Delta<LeaseRow>) -> Result<(), Violation> {
     let (Some(before), Some(after)) = (&delta.before, &delta.after) else {
-        return Err(commit.broke(Invariant::SingleHolder, || format!("a lease row came or went: {delta:?}")));
+        return Err(
+            commit.broke(Invariant::SingleHolder, || format!("a lease row came or went: {}", Brief(delta)))
+        );
     };
     let rose = before.token.next() == Some(after.token);
     let granted_to_another =
@@ -71,7 +74,7 @@ fn check_hold(commit: &Commit<'_>, before: &LeaseRow, after: &LeaseRow) -> Resul
             let current = HeldLease { resource: after.resource, token: before.token };
             if !presents(&ask.leases, current) || before.owner != Some(ask.node) {
                 return Err(commit.broke(Invariant::FencedWrite, || {
-                    format!("{} renewed {before:?} and presented {:?}", ask.node, ask.leases)
+                    format!("{} renewed {before:?} and presented {}", ask.node, Brief(&ask.leases))
                 }));
             }
             check_expiry(commit, after, ask.ttl)
@@ -80,7 +83,7 @@ fn check_hold(commit: &Commit<'_>, before: &LeaseRow, after: &LeaseRow) -> Resul
             let current = HeldLease { resource: after.resource, token: before.token };
             if !presents(&ask.leases, current) || before.owner != Some(ask.node) {
                 return Err(commit.broke(Invariant::FencedWrite, || {
-                    format!("{} released {before:?} and presented {:?}", ask.node, ask.leases)
+                    format!("{} released {before:?} and presented {}", ask.node, Brief(&ask.leases))
                 }));
             }
             Ok(())
@@ -94,7 +97,9 @@ fn check_hold(commit: &Commit<'_>, before: &LeaseRow, after: &LeaseRow) -> Resul
 /// Whether a command presents this grant: it may present an older one of the same resource beside it. Nodes
 /// present many, in order, so the place is tried where it should be before all are looked at.
 fn presents(leases: &[HeldLease], lease: HeldLease) -> bool {
-    leases.binary_search_by_key(&lease.resource, |held| held.resource).is_ok_and(|place| leases[place] == lease)
+    leases
+        .binary_search_by_key(&lease.resource, |held| held.resource)
+        .is_ok_and(|place| leases[place] == lease)
         || leases.contains(&lease)
 }
 
@@ -140,7 +145,11 @@ pub(super) fn check_grants(commit: &Commit<'_>, mirror: &Mirror) -> Result<(), V
             };
             if granted.iter().map(|held| held.resource).ne(expected.iter().copied()) {
                 return Err(commit.broke(Invariant::HeartbeatGrantsNothing, || {
-                    format!("of the free partitions {expected:?} were to be granted, and {granted:?} were")
+                    format!(
+                        "of the free partitions {} were to be granted, and {} were",
+                        Brief(&expected),
+                        Brief(&granted)
+                    )
                 }));
             }
             Ok(())

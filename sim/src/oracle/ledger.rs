@@ -9,11 +9,12 @@ use fencepost_core::lease::{HeldLease, LeaseResource};
 use fencepost_core::schedule::Schedule;
 use fencepost_core::schedule::misfire::MisfirePolicy;
 use fencepost_core::store::change::{Change, Delta};
-use fencepost_core::store::command::{Command, lease_of};
+use fencepost_core::store::command::{Command, MaterialiseJob, lease_of};
 use fencepost_core::store::row::{ExecutionRow, JobRow, SkippedRangeRow};
 use fencepost_core::time::{Span, Timestamp};
 
 use super::Commit;
+use super::brief::Brief;
 use super::fires::{Fires, NextFire};
 use super::invariant::Invariant;
 use super::leases::check_authority;
@@ -81,19 +82,20 @@ impl Ledger {
         delta: &Delta<SkippedRangeRow>,
     ) -> Result<(), Violation> {
         let (None, Some(range)) = (&delta.before, &delta.after) else {
-            return Err(commit.broke(Invariant::NoLostFire, || format!("a range row changed: {delta:?}")));
+            return Err(
+                commit.broke(Invariant::NoLostFire, || format!("a range row changed: {}", Brief(delta)))
+            );
         };
         let Some((_, definition)) = job_of(mirror, range.job) else {
-            return Err(
-                commit.broke(Invariant::NoLostFire, || format!("a range of no readable job: {range:?}"))
-            );
+            return Err(commit
+                .broke(Invariant::NoLostFire, || format!("a range of no readable job: {}", Brief(range))));
         };
         let just_before = Timestamp::from_micros(range.from.as_micros() - 1);
         let fires = self.fires.between(range.job, &definition, just_before, range.through);
         let bounds_are_fires = fires.first() == Some(&range.from) && fires.last() == Some(&range.through);
         if !bounds_are_fires {
             return Err(commit.broke(Invariant::NoLostFire, || {
-                format!("the bounds of a range are fires; {range:?} holds {fires:?}")
+                format!("the bounds of a range are fires; {} holds {}", Brief(range), Brief(&fires))
             }));
         }
         let twice =
@@ -121,7 +123,9 @@ impl Ledger {
         delta: &Delta<JobRow>,
     ) -> Result<(), Violation> {
         let Some(after) = &delta.after else {
-            return Err(commit.broke(Invariant::NoLostFire, || format!("a job disappeared: {delta:?}")));
+            return Err(
+                commit.broke(Invariant::NoLostFire, || format!("a job disappeared: {}", Brief(delta)))
+            );
         };
         let from = delta.before.as_ref().map_or(after.recorded_through, |before| before.recorded_through);
         if after.recorded_through < from {
@@ -204,9 +208,7 @@ impl Ledger {
                 item.version == before.version && Some(item.expected_fire) == before.next_fire_time
             });
             if !expected {
-                return Err(commit.broke(Invariant::FencedWrite, || {
-                    format!("{item:?} was applied to {before:?}, which is not what it expects")
-                }));
+                return Err(commit.broke(Invariant::FencedWrite, || not_as_expected(item, before)));
             }
         }
         for item in &ask.items {
@@ -260,9 +262,35 @@ impl Ledger {
             return Ok(());
         }
         Err(commit.broke(Invariant::NoLostFire, || {
-            format!("{range:?} was passed over while {made:?} ran, against {:?}", definition.misfire)
+            format!(
+                "a range was passed over against {:?}: {}; what ran: {}",
+                definition.misfire,
+                Brief(range),
+                Brief(made)
+            )
         }))
     }
+}
+
+/// What a plan expected of a job's row and what the row was: the values that differ first.
+fn not_as_expected(item: Option<&MaterialiseJob>, before: &JobRow) -> String {
+    let Some(item) = item else {
+        return format!("the job was changed, and the command has no item for it: {}", Brief(before));
+    };
+    let mut differs = Vec::new();
+    if item.version != before.version {
+        differs.push(format!("expected version {}, saw {}", item.version.0, before.version.0));
+    }
+    if Some(item.expected_fire) != before.next_fire_time {
+        let saw = before.next_fire_time.map_or("none".to_owned(), |fire| fire.to_string());
+        differs.push(format!("expected the next fire {}, saw {saw}", item.expected_fire));
+    }
+    format!(
+        "{} was materialised from a stale row: {}; the row: {}",
+        before.id,
+        differs.join("; "),
+        Brief(before)
+    )
 }
 
 fn job_of(mirror: &Mirror, job: JobId) -> Option<(&JobRow, Arc<JobDefinition>)> {
@@ -298,4 +326,24 @@ fn ranges_of(changes: &[Change], job: JobId) -> Vec<&SkippedRangeRow> {
         _ => None,
     });
     ranges.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost_core::bug::{Bug, Bugs};
+
+    use crate::mutants;
+    use crate::plan::Profile;
+    use crate::run::run_seed;
+
+    #[test]
+    fn a_stale_materialisation_is_told_by_the_values_that_differ() {
+        let bug = Bug::MaterialiseIgnoresWatermark;
+        let seed = mutants::run(bug, mutants::SEEDS, Profile::Default, 2).seed.expect("it is killed");
+        let broken = run_seed(seed, Profile::Default, Bugs::only(bug)).ended.violation.expect("it broke");
+        let detail = broken.detail;
+        let differs = detail.split("; the row: ").next().expect("a split has a first part");
+        assert!(differs.contains("expected ") && differs.contains(", saw "), "{detail}");
+        assert!(detail.len() < 700, "{detail}");
+    }
 }

@@ -12,6 +12,7 @@ use fencepost_core::store::command::OutboxId;
 use fencepost_core::store::row::{ExecutionRow, JobRow, OutboxRow};
 use fencepost_core::time::Timestamp;
 
+use super::brief::Brief;
 use super::lease_rows::LeaseRows;
 
 /// A stretch of fires passed over: from its first fire to its last.
@@ -158,6 +159,8 @@ fn contradicts<Row: PartialEq + core::fmt::Debug>(known: Option<&Row>, delta: &D
     match (known, &delta.before) {
         (None, _) => None,
         (Some(known), Some(before)) if known == before => None,
-        (Some(known), before) => Some(format!("a row was {known:?}, but a command found {before:?}")),
+        (Some(known), before) => {
+            Some(format!("a row was {}, but a command found {}", Brief(known), Brief(before)))
+        }
     }
 }

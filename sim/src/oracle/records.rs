@@ -14,6 +14,7 @@ use fencepost_core::store::reply::{
 use fencepost_core::time::Timestamp;
 
 use super::Commit;
+use super::brief::Brief;
 use super::invariant::Invariant;
 use super::mirror::Mirror;
 use crate::violation::Violation;
@@ -82,7 +83,7 @@ fn check_dead_letters(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) 
                     return broke(format!("a record was made of {}, which is {state:?}", row.execution));
                 }
             }
-            Change::DeadLetter(delta) => return broke(format!("a record changed or went: {delta:?}")),
+            Change::DeadLetter(delta) => return broke(format!("a record changed or went: {}", Brief(delta))),
             Change::Execution(delta) => {
                 let Some(after) = &delta.after else { continue };
                 let dead = after.state == ExecutionState::DeadLettered;

@@ -29,7 +29,8 @@ pub fn digest(plan: &Plan, ended: &Ended) -> String {
             Moment::Healed => &mut healed,
             Moment::Started | Moment::StoodStill(_) | Moment::Fault(_) | Moment::Violated(_) => continue,
         };
-        list.push(format!("{} s {} {}", seconds(entry.at), who(plan, entry), entry.moment));
+        let whose = entry.slot.map_or(String::new(), |_| format!("{} ", who(plan, entry)));
+        list.push(format!("{} s {whose}{}", seconds(entry.at), entry.moment));
     }
     section(&mut text, "leaders", leaders);
     section(&mut text, "deaths", deaths);
@@ -98,7 +99,7 @@ mod tests {
             let run = run(&plan, Bugs::NONE, Keep::Timeline);
             assert_eq!(run.ended.violation, None);
             let text = digest(&plan, &run.ended);
-            for part in ["faults", "leaders", "scheduler-0", "deaths", "drains", "everything heals"] {
+            for part in ["faults", "leaders", " leads", "deaths", "drains", "everything heals"] {
                 assert!(text.contains(part), "seed {seed} has no {part}:\n{text}");
             }
             assert!(text.lines().count() <= 34, "seed {seed}:\n{text}");
