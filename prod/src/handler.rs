@@ -21,7 +21,7 @@ use fencepost_core::effect::Invocation;
 use fencepost_core::event::{ErrorClass, HandlerResult};
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{ExecutionId, JobId, TenantId};
-use fencepost_core::job::{HandlerName, Payload};
+use fencepost_core::job::{DefinitionError, HandlerName, HandlerRef, Payload};
 use fencepost_core::limits::ERROR_BYTES_MAX;
 use fencepost_core::time::{Span, Timestamp};
 
@@ -161,6 +161,21 @@ where
 impl fmt::Debug for dyn Handler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Handler")
+    }
+}
+
+/// Checks a payload when it comes in, as far as its handler is one that the program brings. What other handlers
+/// make of theirs is known to their workers alone.
+///
+/// # Errors
+/// [`DefinitionError`] at the field, below `/payload`.
+pub(crate) fn check_payload(handler: &HandlerRef, payload: &Payload) -> Result<(), DefinitionError> {
+    if handler.name.as_str() != http::NAME || handler.version != http::VERSION {
+        return Ok(());
+    }
+    match http::Asked::parse(payload) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(DefinitionError::at(&format!("/payload{}", error.pointer), error.detail)),
     }
 }
 

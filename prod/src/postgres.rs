@@ -34,6 +34,7 @@ use connections::Connections;
 use context::Context;
 use definitions::Definitions;
 use fault::Fault;
+use reach::Reach;
 
 mod acquire;
 mod cancel;
@@ -55,6 +56,7 @@ mod nodes;
 mod notifications;
 mod outbox;
 mod promote;
+mod reach;
 mod read;
 mod refusals;
 mod renew;
@@ -90,6 +92,7 @@ pub struct PgStore {
     lease: Connections,
     work: Connections,
     definitions: Definitions,
+    reach: Reach,
 }
 
 impl PgStore {
@@ -100,6 +103,7 @@ impl PgStore {
             lease: Connections::new(options.clone(), "lease", sizes.lease),
             work: Connections::new(options, "work", sizes.work),
             definitions: Definitions::default(),
+            reach: Reach::default(),
         }
     }
 
@@ -116,7 +120,15 @@ impl PgStore {
     async fn bounded(&self, command: &Command, given: Option<Timestamp>) -> StoreOutcome {
         let limit = STORE_CALL_TIMEOUT.to_duration();
         match tokio::time::timeout(limit, self.attempts(command, given)).await {
-            Ok(Ok(reply)) => StoreOutcome::Replied(reply),
+            Ok(Ok(reply)) => {
+                self.reach.answered();
+                StoreOutcome::Replied(reply)
+            }
+            Ok(Err(fault)) if fault.is_out_of_reach() => {
+                self.reach.failed(&fault, fault.hint());
+                tracing::debug!(command = %command.kind(), %fault, "a store call found no server");
+                StoreOutcome::Unknown
+            }
             Ok(Err(fault)) => {
                 tracing::warn!(command = %command.kind(), %fault, hint = fault.hint(), "a store call failed");
                 StoreOutcome::Unknown

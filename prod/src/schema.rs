@@ -6,9 +6,9 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::PgPool;
 use sqlx::migrate::{Migrate, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection, PgPool};
 
 use crate::failure::Failure;
 use crate::postgres::PLANNING;
@@ -53,12 +53,23 @@ pub async fn connect(url: &str) -> Result<PgPool, Failure> {
         options.get_port(),
         options.get_database().unwrap_or_default()
     );
+    let out_of_reach = |why: &dyn core::fmt::Display| {
+        Failure::unavailable(format!("the database at {place} is out of reach: {why}")).hint(
+            "is the server up, and does the URL name it? See --database-url, DATABASE_URL and [database] url",
+        )
+    };
+    // The pool would try again until its time is up, and then say no more than that it is.
+    match tokio::time::timeout(CONNECT_LIMIT, options.connect()).await {
+        Ok(Ok(connection)) => drop(connection.close().await),
+        Ok(Err(error)) => return Err(out_of_reach(&error)),
+        Err(_) => return Err(out_of_reach(&format!("no answer within {CONNECT_LIMIT:?}"))),
+    }
     let pool = PgPoolOptions::new()
         .max_connections(4)
         .acquire_timeout(CONNECT_LIMIT)
         .connect_with(options)
         .await
-        .map_err(|error| Failure::unavailable(format!("the database at {place} is out of reach: {error}")))?;
+        .map_err(|error| out_of_reach(&error))?;
     let version: String = sqlx::query_scalar("SELECT current_setting('server_version_num')")
         .fetch_one(&pool)
         .await
@@ -142,4 +153,20 @@ async fn holds_tables(pool: &PgPool) -> Result<bool, Failure> {
     .fetch_one(pool)
     .await
     .map_err(|error| Failure::unavailable(format!("the database does not answer: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_database_that_refuses_the_connection_is_reported_with_that_cause() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        drop(listener);
+        let failure =
+            connect(&format!("postgres://nobody@{address}/nothing")).await.expect_err("nobody is there");
+        let text = failure.to_string().to_lowercase();
+        assert!(text.contains("connection refused"), "{text}");
+    }
 }

@@ -221,6 +221,13 @@ impl FactSink for Telemetry {
                     add(names::REPAIRS, "kind", kind, count);
                 }
                 tracing::info!(%node, taken_over, redispatched, dropped, retired, "a sweep repaired something");
+                if *redispatched > 0 {
+                    tracing::warn!(
+                        %node, redispatched,
+                        "executions were dispatched again because nothing had started them: \
+                         does a live worker run their handlers, in their versions?"
+                    );
+                }
             }
             Fact::RunStarted { run, attempt, queue_lag, lag, due_lag } => {
                 self.runs_started.increment(1);
@@ -256,7 +263,8 @@ impl FactSink for Telemetry {
             }
             Fact::StoreUnknown => {
                 counter!(names::STORE_UNKNOWN).increment(1);
-                tracing::warn!(%node, "the outcome of a store call is unknown");
+                // The store says once why, when it goes out of reach, and each other failure of its own.
+                tracing::debug!(%node, "the outcome of a store call is unknown");
             }
             Fact::DrainStarted => tracing::info!(%node, "a drain began"),
         }

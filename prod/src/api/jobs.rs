@@ -10,6 +10,7 @@ use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use fencepost_core::id::{JobId, Occurrence, TenantId};
+use fencepost_core::job::shape::{Field, Shape};
 use fencepost_core::job::{JobDefinition, Payload, StoredDefinition};
 use fencepost_core::job_plan::plan_create;
 use fencepost_core::store::command::{Command, CreateJob, DeleteJob, OperatorRequest, TriggerJob};
@@ -23,6 +24,7 @@ use super::problem::Problem;
 use super::query::{Cursor, Parameters, idempotency_key, json_body, path_id};
 use super::state::ApiState;
 use super::views::{self, ExecutionView, JobView, Page};
+use crate::handler::check_payload;
 
 /// How often a job is planned again because the store's clock had moved on too far.
 const PLANS_MAX: u32 = 3;
@@ -39,6 +41,7 @@ pub(super) async fn create(
 ) -> Result<Response, Problem> {
     let request = idempotency_key(&headers)?;
     let definition = JobDefinition::parse(&json_body(&headers, body)?)?;
+    check_payload(&definition.handler, &definition.payload)?;
     let request = request.map(|request| OperatorRequest { fingerprint: fingerprint(&definition), request });
     let job = JobId::from_uuid(Uuid::new_v4());
     for _ in 0..PLANS_MAX {
@@ -143,6 +146,9 @@ pub(super) async fn delete(
     }
 }
 
+/// A trigger's body, where there is one.
+const TRIGGER: Shape = Shape::Object(&[Field::nullable("payload", Shape::Anything)]);
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TriggerBody {
@@ -164,6 +170,12 @@ pub(super) async fn trigger(
     let job: JobId = path_id("job", &id)?;
     let key = idempotency_key(&headers)?.unwrap_or_else(|| Uuid::new_v4().to_string().into());
     let payload = trigger_payload(&json_body(&headers, body)?)?;
+    if let Some(payload) = &payload {
+        let view = job_view(&state, tenant, job).await?;
+        if let Some(definition) = view.definition() {
+            check_payload(&definition.handler, payload)?;
+        }
+    }
     let execution = Occurrence::Manual { key: Arc::clone(&key) }.execution_id(job);
     let command = TriggerJob { tenant, job, execution, key, payload, node: state.node };
     let reply = state.execute(&Command::TriggerJob(command)).await?.reply;
@@ -189,9 +201,79 @@ fn trigger_payload(body: &str) -> Result<Option<Payload>, Problem> {
     if body.trim().is_empty() {
         return Ok(None);
     }
-    let body: TriggerBody = serde_json::from_str(body).map_err(|error| {
-        Problem::bad_body(format!("{error}; a trigger's body is {{\"payload\": …}} or empty"))
-    })?;
+    TRIGGER.check(body)?;
+    let body: TriggerBody =
+        serde_json::from_str(body).map_err(|error| Problem::bad_body(error.to_string()))?;
     let parse = |raw: Box<RawValue>| Payload::from_json(raw.get());
     body.payload.map(parse).transpose().map_err(|error| Problem::bad_parameter("/payload", error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(body: &str) -> serde_json::Value {
+        let problem = match trigger_payload(body) {
+            Err(problem) => problem,
+            Ok(payload) => panic!("{body} was taken for {payload:?}"),
+        };
+        serde_json::to_value(problem).expect("a problem is JSON")
+    }
+
+    #[test]
+    fn a_triggers_body_is_an_object_with_a_payload_or_nothing() {
+        assert_eq!(trigger_payload(""), Ok(None));
+        assert_eq!(trigger_payload("{}"), Ok(None));
+        let payload = Payload::from_json("[1]").expect("it is JSON");
+        assert_eq!(trigger_payload(r#"{"payload": [1]}"#), Ok(Some(payload)));
+        for (body, pointer) in [
+            ("[]", ""),
+            ("[1]", ""),
+            ("7", ""),
+            ("{", ""),
+            (r#"{"paylod": {}}"#, "/paylod"),
+            (r#"{"payload": 1, "payload": 2}"#, "/payload"),
+            (r#"{"payload": "\u0000"}"#, "/payload"),
+        ] {
+            let problem = refused(body);
+            assert_eq!(
+                (&problem["status"], &problem["pointer"]),
+                (&400.into(), &pointer.into()),
+                "{problem}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_http_payload_is_checked_when_the_job_is_made() {
+        let job = |handler: &str, payload: &str| {
+            let text = format!(
+                r#"{{"name":"n","schedule":{{"kind":"manual"}},"handler":{handler},"payload":{payload}}}"#
+            );
+            JobDefinition::parse(&text).expect("the definition itself is right")
+        };
+        let http = r#"{"name":"http"}"#;
+        for (payload, pointer) in [
+            ("null", "/payload"),
+            ("{}", "/payload/url"),
+            (r#"{"url": 1}"#, "/payload/url"),
+            (r#"{"url": "ftp://host/"}"#, "/payload/url"),
+            (
+                r#"{"url": "http://host/", "headers": {"Idempotency-Key": "k"}}"#,
+                "/payload/headers/Idempotency-Key",
+            ),
+            (r#"{"url": "http://host/", "headers": {"X": 1}}"#, "/payload/headers/X"),
+            (r#"{"url": "http://host/", "headres": {}}"#, "/payload/headres"),
+        ] {
+            let job = job(http, payload);
+            let error = check_payload(&job.handler, &job.payload).expect_err(payload);
+            assert_eq!(error.pointer, pointer, "{error}");
+        }
+        for (handler, payload) in
+            [(http, r#"{"url": "https://host/", "body": {"n": 1}}"#), (r#"{"name":"noop"}"#, "{}")]
+        {
+            let job = job(handler, payload);
+            assert_eq!(check_payload(&job.handler, &job.payload), Ok(()));
+        }
+    }
 }

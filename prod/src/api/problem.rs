@@ -94,6 +94,9 @@ impl Problem {
 
 impl From<DefinitionError> for Problem {
     fn from(error: DefinitionError) -> Self {
+        if error.pointer.is_empty() {
+            return Self::bad_body(error.detail);
+        }
         let title = "A field has a value that is refused";
         Self::new(StatusCode::BAD_REQUEST, "bad-field", title, error.detail).at(&error.pointer)
     }

@@ -91,6 +91,10 @@ impl JobView {
         self.created_at
     }
 
+    pub(super) fn definition(&self) -> Option<&JobDefinition> {
+        self.definition.as_deref()
+    }
+
     pub(super) fn id(&self) -> Uuid {
         self.id.as_uuid()
     }

@@ -85,6 +85,10 @@ impl CronNext {
             println!("{text}");
             return Ok(());
         }
+        if fires.is_empty() {
+            // Not on stdout, where every line is a fire.
+            eprintln!("no further fire");
+        }
         for fire in fires {
             let note = fire.note.map(|note| format!("  ({note})")).unwrap_or_default();
             println!("{}  {}{note}", fire.utc, fire.local);

@@ -16,6 +16,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use fencepost_core::job::shape::{Field, Shape};
+use fencepost_core::job::{DefinitionError, Payload};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 use serde::Deserialize;
@@ -54,10 +56,21 @@ pub struct Http {
     client: Client,
 }
 
-/// What the payload says.
+/// The version of the built-in handler. Another version of this name is somebody else's.
+pub const VERSION: u32 = 1;
+
+/// What the payload may hold.
+const SHAPE: Shape = Shape::Object(&[
+    Field::required("url", Shape::Text),
+    Field::nullable("method", Shape::Text),
+    Field::optional("headers", Shape::TextByName),
+    Field::nullable("body", Shape::Anything),
+]);
+
+/// What the payload says, as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Request<'a> {
+struct Written<'a> {
     url: String,
     #[serde(default)]
     method: Option<String>,
@@ -65,6 +78,66 @@ struct Request<'a> {
     headers: BTreeMap<String, String>,
     #[serde(default, borrow)]
     body: Option<&'a RawValue>,
+}
+
+/// The request that a payload asks for.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    url: Url,
+    method: Method,
+    headers: HeaderMap,
+    body: Option<String>,
+}
+
+impl Asked {
+    /// Reads a payload: when a job or a trigger brings it, and again when it is to be sent.
+    ///
+    /// # Errors
+    /// [`DefinitionError`] at the field of the payload that is refused.
+    pub(crate) fn parse(payload: &Payload) -> Result<Self, DefinitionError> {
+        let refuse =
+            |pointer: &str, detail: &dyn core::fmt::Display| DefinitionError::at(pointer, detail.to_string());
+        SHAPE.check(payload.as_json())?;
+        let written: Written<'_> =
+            serde_json::from_str(payload.as_json()).map_err(|error| refuse("", &error))?;
+        let url = Url::parse(&written.url).map_err(|error| refuse("/url", &error))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(refuse("/url", &"it must begin with http:// or https://"));
+        }
+        let method = match written.method {
+            None => Method::POST,
+            Some(name) => Method::from_bytes(name.to_ascii_uppercase().as_bytes())
+                .map_err(|error| refuse("/method", &error))?,
+        };
+        let mut headers = HeaderMap::new();
+        for (name, value) in &written.headers {
+            let field = format!("/headers/{}", name.replace('~', "~0").replace('/', "~1"));
+            if RESERVED.contains(&name.to_ascii_lowercase().as_str()) {
+                return Err(refuse(&field, &"this header is not the payload's to set"));
+            }
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| refuse(&field, &error))?;
+            let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|error| refuse(&field, &error))?;
+            headers.insert(name, value);
+        }
+        let body = written.body.map(|body| match serde_json::from_str::<String>(body.get()) {
+            Ok(text) => (text, "text/plain; charset=utf-8"),
+            Err(_) => (body.get().to_owned(), "application/json"),
+        });
+        if let Some((_, content_type)) = &body {
+            headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(content_type));
+        }
+        Ok(Self { url, method, headers, body: body.map(|(text, _)| text) })
+    }
+}
+
+/// A refusal as an operator reads it in an attempt: the field, and what is wrong with it.
+fn no_request(error: &DefinitionError) -> HandlerError {
+    let field = error.pointer.trim_start_matches('/').replacen('/', ".", 1);
+    let detail = &error.detail;
+    HandlerError::non_retryable(match field.as_str() {
+        "" => format!("the payload is no HTTP request: {detail}"),
+        field => format!("the payload's `{field}`: {detail}"),
+    })
 }
 
 impl Default for Http {
@@ -104,42 +177,12 @@ impl Http {
     }
 
     fn request(&self, context: &HandlerContext) -> Result<reqwest::RequestBuilder, HandlerError> {
-        let refuse = |field: &str, detail: &dyn core::fmt::Display| {
-            HandlerError::non_retryable(format!("the payload's `{field}`: {detail}"))
-        };
-        let asked: Request<'_> = serde_json::from_str(context.payload.as_json()).map_err(|error| {
-            HandlerError::non_retryable(format!("the payload is no HTTP request: {error}"))
-        })?;
-        let url = Url::parse(&asked.url).map_err(|error| refuse("url", &error))?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(refuse("url", &"it must begin with http:// or https://"));
-        }
-        let method = match asked.method {
-            None => Method::POST,
-            Some(name) => Method::from_bytes(name.to_ascii_uppercase().as_bytes())
-                .map_err(|error| refuse("method", &error))?,
-        };
-        let mut headers = HeaderMap::new();
-        for (name, value) in &asked.headers {
-            let field = format!("headers.{name}");
-            if RESERVED.contains(&name.to_ascii_lowercase().as_str()) {
-                return Err(refuse(&field, &"this header is not the payload's to set"));
-            }
-            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| refuse(&field, &error))?;
-            let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|error| refuse(&field, &error))?;
-            headers.insert(name, value);
-        }
-        let body = asked.body.map(|body| match serde_json::from_str::<String>(body.get()) {
-            Ok(text) => (text, "text/plain; charset=utf-8"),
-            Err(_) => (body.get().to_owned(), "application/json"),
-        });
-        if let Some((_, content_type)) = &body {
-            headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(content_type));
-        }
+        let Asked { url, method, mut headers, body } =
+            Asked::parse(&context.payload).map_err(|error| no_request(&error))?;
         add_ours(&mut headers, context)?;
         let request = self.client.request(method, url).headers(headers);
         Ok(match body {
-            Some((text, _)) => request.body(text),
+            Some(text) => request.body(text),
             None => request,
         })
     }

@@ -97,7 +97,7 @@ impl HandlerRegistry {
     pub fn with_built_in() -> Self {
         let mut built_in = Self::new();
         let free = "the registry is empty and these are names";
-        built_in.register(http::NAME, 1, Http::new()).expect(free);
+        built_in.register(http::NAME, http::VERSION, Http::new()).expect(free);
         built_in.register(noop::NAME, 1, Noop).expect(free);
         built_in
     }

@@ -51,6 +51,15 @@ impl Fault {
         }
     }
 
+    /// Whether there is no server to talk to, or none that works: every other call meets the same.
+    pub(super) fn is_out_of_reach(&self) -> bool {
+        match self {
+            Self::Sql(sqlx::Error::Io(_)) => true,
+            Self::Sql(_) => self.code().is_some_and(|code| NOT_THERE.contains(&code.as_str())),
+            Self::Unknown { .. } | Self::InMotion { .. } => false,
+        }
+    }
+
     /// What an operator can do about it.
     pub(super) fn hint(&self) -> &'static str {
         match (self, self.code().as_deref()) {
@@ -64,5 +73,18 @@ impl Fault {
             (Self::Sql(sqlx::Error::Io(_)), _) => "can the server be reached?",
             (Self::Sql(_) | Self::InMotion { .. }, _) => "the command is safe to send again, and will be",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_connection_is_a_server_out_of_reach_and_a_strange_row_is_not() {
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert!(Fault::Sql(sqlx::Error::Io(refused)).is_out_of_reach());
+        assert!(!Fault::Sql(sqlx::Error::RowNotFound).is_out_of_reach());
+        assert!(!Fault::Unknown { column: "state", value: "x".to_owned() }.is_out_of_reach());
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::{Stream, StreamExt};
 use lapin::{Channel, Connection, ConnectionProperties, Event};
 use thiserror::Error;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::backoff::Backoff;
 use super::settings::RabbitSettings;
@@ -93,25 +93,55 @@ pub(super) async fn connect(settings: &RabbitSettings, purpose: Purpose) -> Resu
     Ok(Link { connection, news: News { events, look } })
 }
 
+/// The broker out of reach, told when it begins and when it ends: what lies between is for debugging.
+#[derive(Debug, Default)]
+pub(super) struct Outage {
+    since: Option<Instant>,
+}
+
+impl Outage {
+    /// Another attempt failed.
+    pub(super) fn goes_on(&mut self, settings: &RabbitSettings, purpose: Purpose, cause: &BrokerError) {
+        let (broker, purpose) = (&settings.url, purpose.name());
+        if self.begins() {
+            tracing::warn!(%broker, purpose, %cause, "RabbitMQ cannot be reached; trying until it can; check AMQP_URL");
+        } else {
+            tracing::debug!(%broker, purpose, %cause, "RabbitMQ still cannot be reached");
+        }
+    }
+
+    /// An attempt succeeded.
+    pub(super) fn over(&mut self, settings: &RabbitSettings, purpose: Purpose) {
+        let (broker, purpose) = (&settings.url, purpose.name());
+        match self.since.take() {
+            None => tracing::info!(%broker, purpose, "connected to RabbitMQ"),
+            Some(since) => tracing::warn!(%broker, purpose, after = ?since.elapsed(), "RabbitMQ is back"),
+        }
+    }
+
+    fn begins(&mut self) -> bool {
+        let begins = self.since.is_none();
+        self.since.get_or_insert_with(Instant::now);
+        begins
+    }
+}
+
 /// Opens a connection and a first channel on it, however long that takes.
 pub(super) async fn connect_patiently(
     settings: &RabbitSettings,
     purpose: Purpose,
     backoff: &mut Backoff,
 ) -> Link {
+    let mut outage = Outage::default();
     loop {
         match connect(settings, purpose).await {
             Ok(link) => {
-                tracing::info!(broker = %settings.url, purpose = purpose.name(), "connected to the broker");
+                outage.over(settings, purpose);
                 return link;
             }
             Err(error) => {
-                let pause = backoff.pause();
-                tracing::warn!(
-                    broker = %settings.url, purpose = purpose.name(), %error, ?pause,
-                    "the broker cannot be reached; trying again after a pause"
-                );
-                tokio::time::sleep(pause).await;
+                outage.goes_on(settings, purpose, &error);
+                tokio::time::sleep(backoff.pause()).await;
             }
         }
     }
@@ -123,4 +153,17 @@ pub(super) async fn open_channel(
     connection: &Connection,
 ) -> Result<Channel, BrokerError> {
     answered(settings, connection.create_channel()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_begins_once_until_it_is_over() {
+        let mut outage = Outage::default();
+        assert_eq!([outage.begins(), outage.begins()], [true, false]);
+        outage.since.take().expect("it had begun");
+        assert!(outage.begins());
+    }
 }

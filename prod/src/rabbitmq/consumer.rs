@@ -17,6 +17,7 @@ use fencepost_core::event::Delivery;
 use fencepost_core::job::HandlerName;
 
 use super::backoff::Backoff;
+use super::connection::{Outage, Purpose};
 use super::session::{Session, SessionEvent};
 use super::settings::RabbitSettings;
 use crate::ports::{ConsumeEvent, ConsumePort};
@@ -70,6 +71,7 @@ impl RabbitConsumer {
             wanted: None,
             epoch: 0,
             backoff: Backoff::new(),
+            outage: Outage::default(),
         };
         Self { orders, events, link: ConsumerLink(link), keeper: tokio::spawn(keeper.run()) }
     }
@@ -130,6 +132,7 @@ struct Keeper {
     wanted: Option<u32>,
     epoch: u64,
     backoff: Backoff,
+    outage: Outage,
 }
 
 /// Whether the keeper goes on.
@@ -188,13 +191,14 @@ impl Keeper {
             };
             match opened {
                 Ok(session) => {
+                    self.outage.over(&self.settings, Purpose::Consume);
                     tracing::info!(broker = %self.settings.url, epoch, prefetch, "consuming");
                     self.epoch = epoch;
                     return Some(session);
                 }
                 Err(error) => {
                     pause = self.backoff.pause();
-                    tracing::warn!(broker = %self.settings.url, %error, ?pause, "cannot consume; trying again after a pause");
+                    self.outage.goes_on(&self.settings, Purpose::Consume, &error);
                 }
             }
         }
