@@ -154,13 +154,16 @@ fn a_seed_leaves_the_same_trace_on_postgresql() {
 #[test]
 fn a_difference_is_found_and_told_with_its_step() {
     let mut ground = Ground::new("simulation_difference");
-    for bug in [Bug::LeaseGrantKeepsToken, Bug::AttemptsNotCounted] {
-        let report =
-            (0..5).find_map(|seed| ground.run(seed, Bugs::only(bug), &mut Coverage::default()).err());
+    let found = [Bug::LeaseGrantKeepsToken, Bug::AttemptsNotCounted].map(|bug| {
+        let mut differs = |seed| ground.run(seed, Bugs::only(bug), &mut Coverage::default()).err();
+        (bug, (0..5).find_map(&mut differs))
+    });
+    ground.remove();
+    for (bug, report) in found {
         let report = report.unwrap_or_else(|| panic!("{bug:?} is not found"));
         for part in ["SIMULATION_SEED=", "step ", "expected", "seen"] {
             assert!(report.contains(part), "{bug:?} is found, but {part:?} is not told:\n{report}");
         }
+        println!("{bug:?}: {report}");
     }
-    ground.remove();
 }

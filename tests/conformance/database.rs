@@ -73,7 +73,7 @@ impl Database {
     /// A store on it, emptied.
     pub(crate) async fn empty_store(&self) -> Store {
         self.empty().await;
-        Store::on(self.options.clone())
+        Store::on(self.options().clone())
     }
 
     async fn empty(&self) {

@@ -67,7 +67,7 @@ impl Watch {
             .fetch_one(&mut connection)
             .await
             .expect("the tables are there");
-            write!(
+            writeln!(
                 script,
                 "CREATE UNLOGGED TABLE seen_{table} (number bigserial PRIMARY KEY, is_gone boolean NOT NULL, \
                    LIKE {table}); \
@@ -76,7 +76,7 @@ impl Watch {
                    IF FOUND AND current_setting('{STRIKE}', true) <> '' THEN \
                      INSERT INTO struck VALUES (true); \
                    END IF; \
-                   RETURN NULL; END $$;\n"
+                   RETURN NULL; END $$;"
             )
             .expect("a string takes everything");
             for (deed, rows) in [("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD")] {
