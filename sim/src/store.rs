@@ -20,12 +20,7 @@ pub trait Store {
 
     /// The same for a command whose caller hears nothing of it: it commits, and its reply is lost. What is
     /// returned is what would have been replied.
-    fn call_unheard(
-        &mut self,
-        now: Timestamp,
-        command: &Command,
-        changes: &mut Vec<Change>,
-    ) -> StoreReply {
+    fn call_unheard(&mut self, now: Timestamp, command: &Command, changes: &mut Vec<Change>) -> StoreReply {
         self.call(now, command, changes)
     }
 

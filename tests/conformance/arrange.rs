@@ -37,6 +37,11 @@ impl Draw<'_> {
         if !self.has_jobs() {
             return self.create_job();
         }
+        self.new_command()
+    }
+
+    /// One that nobody has sent.
+    pub(crate) fn new_command(&mut self) -> Command {
         match self.stream.between(0, 199) {
             0..=1 => Command::ReadClock,
             2..=7 => self.heartbeat(),

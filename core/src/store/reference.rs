@@ -81,8 +81,14 @@ impl ReferenceStore {
         command: &Command,
         changes: &mut Vec<Change>,
     ) -> StoreReply {
-        let mut call =
-            Call { now, bugs: self.bugs, choice, tables: &mut self.tables, changes, refused: BTreeMap::new() };
+        let mut call = Call {
+            now,
+            bugs: self.bugs,
+            choice,
+            tables: &mut self.tables,
+            changes,
+            refused: BTreeMap::new(),
+        };
         let reply = match command {
             Command::ReadClock => Reply::Clock,
             Command::Heartbeat(report) => Reply::Heartbeat { schedulers: call.heartbeat(report) },

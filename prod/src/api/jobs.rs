@@ -13,6 +13,7 @@ use fencepost_core::id::{JobId, Occurrence, TenantId};
 use fencepost_core::job::shape::{Field, Shape};
 use fencepost_core::job::{JobDefinition, Payload, StoredDefinition};
 use fencepost_core::job_plan::plan_create;
+use fencepost_core::schedule::Schedule;
 use fencepost_core::store::command::{Command, CreateJob, DeleteJob, OperatorRequest, TriggerJob};
 use fencepost_core::store::reply::{CreateJobReply, DeleteJobReply, Reply, TriggerReply};
 use serde::{Deserialize, Serialize};
@@ -41,7 +42,10 @@ pub(super) async fn create(
 ) -> Result<Response, Problem> {
     let request = idempotency_key(&headers)?;
     let definition = JobDefinition::parse(&json_body(&headers, body)?)?;
-    check_payload(&definition.handler, &definition.payload)?;
+    // A job that only triggers start may leave it to each of them to bring a payload.
+    if definition.schedule != Schedule::Manual || definition.payload.as_json() != "null" {
+        check_payload(&definition.handler, &definition.payload)?;
+    }
     let request = request.map(|request| OperatorRequest { fingerprint: fingerprint(&definition), request });
     let job = JobId::from_uuid(Uuid::new_v4());
     for _ in 0..PLANS_MAX {

@@ -115,10 +115,7 @@ impl Fires {
 }
 
 impl JobFires {
-    fn of(
-        definition: &Arc<JobDefinition>,
-        clocks: &mut BTreeMap<&'static str, Rc<LocalClock>>,
-    ) -> Self {
+    fn of(definition: &Arc<JobDefinition>, clocks: &mut BTreeMap<&'static str, Rc<LocalClock>>) -> Self {
         let calendar = match &definition.schedule {
             Schedule::Cron { expr, zone, gap, repeat } => {
                 let gap = gap.map(|gap| match gap {

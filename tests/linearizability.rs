@@ -1,0 +1,96 @@
+//! Linearizability: what several sessions see PostgreSQL do at once, the reference semantics could have done one
+//! thing after the other.
+//!
+//! Histories are generated from a seed: three to eight sessions on connections of their own send commands of every
+//! kind about the same few jobs, executions and leases. Half of the histories are disturbed: a connection is
+//! cut while a commit is under way, backends are terminated, statements are cancelled; such outcomes are unknown
+//! to whoever asked. Afterwards the answers and the rows that the server was left with must have a serial
+//! explanation. A history in which nobody met anybody, or a run in which some kind of command never succeeded,
+//! some answer never occurred or some disturbance never left an outcome unknown, proves nothing and fails.
+//!
+//! `LINEARIZABILITY_HISTORIES` and `LINEARIZABILITY_SEED` say how many histories, and from which seed. What cannot
+//! be explained is cut down and printed as a timeline. A seed repeats what is asked, not what the server's locks
+//! make of it.
+
+#[allow(dead_code, reason = "a file of the conformance test, of which this one needs a part")]
+#[path = "conformance/arrange.rs"]
+mod arrange;
+#[path = "linearizability/atoms.rs"]
+mod atoms;
+#[path = "conformance/contents.rs"]
+mod contents;
+#[path = "conformance/coverage.rs"]
+mod coverage;
+#[allow(dead_code, reason = "a file of the conformance test, of which this one needs a part")]
+#[path = "conformance/database.rs"]
+mod database;
+#[path = "linearizability/disturbance.rs"]
+mod disturbance;
+#[path = "linearizability/epoch.rs"]
+mod epoch;
+#[path = "linearizability/history.rs"]
+mod history;
+#[path = "conformance/operators.rs"]
+mod operators;
+#[path = "conformance/schedulers.rs"]
+mod schedulers;
+#[path = "linearizability/search.rs"]
+mod search;
+#[path = "linearizability/sessions.rs"]
+mod sessions;
+#[path = "linearizability/timeline.rs"]
+mod timeline;
+#[path = "linearizability/touches.rs"]
+mod touches;
+#[path = "conformance/universe.rs"]
+mod universe;
+#[path = "conformance/workers.rs"]
+mod workers;
+
+use std::time::Instant;
+
+use database::Database;
+use epoch::{Epoch, Tally};
+
+/// Histories where nothing else is said.
+const HISTORIES: u64 = 500;
+/// How many histories follow one another before the database is emptied.
+const HISTORIES_PER_EPOCH: u64 = 20;
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |value| {
+        value.parse().unwrap_or_else(|_| panic!("{name} is to be a whole number, and is {value:?}"))
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_histories_have_a_serial_explanation() {
+    let (first, count) =
+        (setting("LINEARIZABILITY_SEED", 0), setting("LINEARIZABILITY_HISTORIES", HISTORIES));
+    let database = Database::create("linearizability").await;
+    let mut tally = Tally::default();
+    let began = Instant::now();
+    let mut seed = first;
+    while seed < first + count {
+        let until = (seed + HISTORIES_PER_EPOCH).min(first + count);
+        let mut epoch = Epoch::begin(&database, seed, &[]).await;
+        for seed in seed..until {
+            if let Err(report) = epoch.history(seed, &mut tally).await {
+                database.remove().await;
+                panic!("history {seed} has no serial explanation: {report}");
+            }
+        }
+        seed = until;
+    }
+    database.remove().await;
+    let took = began.elapsed().as_secs_f64();
+    eprintln!(
+        "{count} histories, {} commands, {} unknown outcomes in {took:.1} s: {:.0} histories/s, {:.0} commands/s",
+        tally.commands,
+        tally.unknown,
+        count as f64 / took,
+        tally.commands as f64 / took
+    );
+    let missing = tally.missing();
+    assert!(missing.is_empty(), "vacuous: in {count} histories these never occurred: {missing:#?}");
+}

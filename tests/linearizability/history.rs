@@ -1,0 +1,55 @@
+//! Histories: what several sessions asked of one store at once, and what they heard.
+//!
+//! Invocations and answers are numbered by one counter, so that "answered before it was asked" is a comparison
+//! of numbers and no clock is involved. An outcome that nobody learnt has no answer: it may take effect at any
+//! later moment, or never.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use fencepost_core::store::command::Command;
+use fencepost_core::store::reply::Reply;
+use fencepost_core::time::Timestamp;
+
+/// One command of one session.
+#[derive(Clone, Debug)]
+pub(crate) struct Operation {
+    /// Whose it was.
+    pub(crate) session: usize,
+    /// The time that it was judged by. Each operation of a history has another.
+    pub(crate) now: Timestamp,
+    /// What was asked.
+    pub(crate) command: Command,
+    /// The number of its invocation.
+    pub(crate) invoked: u64,
+    /// The number of its answer and the answer; `None`: the outcome is unknown.
+    pub(crate) answered: Option<(u64, Reply)>,
+}
+
+/// The counter of a history.
+#[derive(Debug, Default)]
+pub(crate) struct Moments {
+    count: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Moments {
+    /// Says that the history is over.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it is.
+    pub(crate) fn are_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// How many there were.
+    pub(crate) fn so_far(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// The next moment.
+    pub(crate) fn next(&self) -> u64 {
+        self.count.fetch_add(1, Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,321 @@
+//! What an atom reads and writes: where two of them can meet.
+//!
+//! Atoms that share nothing, or only read what they share, have no influence on each other; a history falls apart
+//! into groups that are explained one by one, and its rows at the end with it. Said too generously this costs time;
+//! said too narrowly it makes an explanation impossible that there is, which a run shows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fencepost_core::id::{ExecutionId, JobId, NodeId, TenantId};
+use fencepost_core::lease::{HeldLease, LeaseResource};
+use fencepost_core::store::command::{Command, RepairItem};
+use fencepost_core::store::reference::{Choice, Picked, ReferenceStore};
+use fencepost_core::store::reply::{
+    AcquireReply, CancelReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply, FinishReply,
+    LeadershipReply, MaterialiseReply, PutOffReply, RemovalReply, RenewReply, RepairReply, Reply,
+    TriggerReply,
+};
+use fencepost_core::store::row::{RefusalRow, RefusedResource};
+use fencepost_core::store::tables::{Contents, Tables};
+use uuid::Uuid;
+
+use crate::history::Operation;
+
+/// A part of what is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Thing {
+    /// A lease's row.
+    Lease(LeaseResource),
+    /// The refusals recorded about a lease.
+    Refusals(LeaseResource),
+    /// A node's row.
+    Node(NodeId),
+    /// A tenant's row and the requests of its operators.
+    Tenant(TenantId),
+    /// The names of tenants, of which none is used twice.
+    TenantNames,
+    /// A job's row, its versions and skipped ranges.
+    Job(JobId),
+    /// An execution's row with its attempts, outbox rows, dead letter and refusals.
+    Execution(ExecutionId),
+    /// A malformed message.
+    Message(Uuid),
+}
+
+/// What an atom may read and write.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Touches {
+    /// What it may read and does not write.
+    reads: BTreeSet<Thing>,
+    /// What it may write.
+    pub(crate) writes: BTreeSet<Thing>,
+}
+
+/// The executions that a history can be about, by job.
+#[derive(Debug, Default)]
+pub(crate) struct Executions(BTreeMap<JobId, BTreeSet<ExecutionId>>);
+
+impl Executions {
+    /// Those there are, and those that some operation may make.
+    pub(crate) fn of(operations: &[Operation], start: &ReferenceStore) -> Self {
+        let mut all = Self::default();
+        for row in start.tables().executions().iter() {
+            all.0.entry(row.job).or_default().insert(row.id);
+        }
+        for operation in operations {
+            match &operation.command {
+                Command::Materialise(ask) => {
+                    for item in &ask.items {
+                        let made = item.executions.iter().map(|execution| execution.id);
+                        all.0.entry(item.job).or_default().extend(made);
+                    }
+                }
+                Command::TriggerJob(ask) => {
+                    all.0.entry(ask.job).or_default().insert(ask.execution);
+                }
+                _ => {}
+            }
+        }
+        all
+    }
+
+    fn of_job(&self, job: JobId) -> impl Iterator<Item = Thing> {
+        self.0.get(&job).into_iter().flatten().copied().map(Thing::Execution)
+    }
+
+    fn all(&self) -> impl Iterator<Item = Thing> {
+        self.0.values().flatten().copied().map(Thing::Execution)
+    }
+}
+
+impl Touches {
+    /// Of an atom that looks at one thing.
+    pub(crate) fn reading(thing: Thing) -> Self {
+        Self { reads: [thing].into(), writes: BTreeSet::new() }
+    }
+
+    /// Whether one writes what the other reads or writes.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        !self.writes.is_disjoint(&other.writes)
+            || !self.writes.is_disjoint(&other.reads)
+            || !self.reads.is_disjoint(&other.writes)
+    }
+
+    /// Whether both are about some thing, if only to read it.
+    pub(crate) fn shares(&self, other: &Self) -> bool {
+        self.meets(other) || !self.reads.is_disjoint(&other.reads)
+    }
+
+    /// Whether this writes what the other only reads.
+    pub(crate) fn spoils(&self, other: &Self) -> bool {
+        !self.writes.is_disjoint(&other.reads)
+    }
+
+    fn write(mut self, things: impl IntoIterator<Item = Thing>) -> Self {
+        self.writes.extend(things);
+        self
+    }
+
+    /// What is written under leases that are read; a refusal is recorded.
+    fn guarded(leases: impl IntoIterator<Item = LeaseResource>, is_refused: bool) -> Self {
+        let leases: Vec<LeaseResource> = leases.into_iter().collect();
+        let refusals = leases.iter().copied().filter(|_| is_refused).map(Thing::Refusals).collect();
+        Self { reads: leases.into_iter().map(Thing::Lease).collect(), writes: refusals }
+    }
+
+    /// Of an atom with this command, of one item where it is a batch, which gave this answer.
+    pub(crate) fn of(
+        command: &Command,
+        choice: &Choice,
+        reply: Option<&Reply>,
+        executions: &Executions,
+    ) -> Self {
+        let touches = Self::at_most(command, choice, reply, executions);
+        if reply.is_some_and(is_of_nothing) {
+            let reads = touches.reads.union(&touches.writes).copied().collect();
+            return Self { reads, writes: BTreeSet::new() };
+        }
+        touches
+    }
+
+    fn at_most(command: &Command, choice: &Choice, reply: Option<&Reply>, executions: &Executions) -> Self {
+        let nothing = Self::default;
+        let held = |leases: &[HeldLease]| leases.iter().map(|held| held.resource).collect::<Vec<_>>();
+        let is_refused = reply.is_none_or(is_refusal);
+        let partition = LeaseResource::Partition;
+        match command {
+            Command::ReadClock | Command::ScanDueJobs(_) | Command::ScanSweep(_) => nothing(),
+            Command::Heartbeat(report) => nothing().write([Thing::Node(report.node)]),
+            Command::AcquireLeadership(_) => nothing().write([Thing::Lease(LeaseResource::Leadership)]),
+            Command::AcquirePartitions(_) => nothing().write(LeaseResource::all().map(Thing::Lease)),
+            Command::RenewLeases(ask) => renewed(&ask.leases),
+            Command::ReleaseLeases(ask) => renewed(&ask.leases),
+            Command::Materialise(ask) => {
+                let item = &ask.items[0];
+                let made = item.executions.iter().map(|execution| Thing::Execution(execution.id));
+                Self::guarded([partition(item.partition)], is_refused)
+                    .write(made.chain([Thing::Job(item.job)]))
+            }
+            Command::PutOffJobs(ask) => {
+                let item = &ask.items[0];
+                Self::guarded([partition(item.partition)], is_refused).write([Thing::Job(item.job)])
+            }
+            Command::PromoteDue(ask) => {
+                let guarded = Self::guarded(held(&ask.leases), is_refused);
+                guarded.write(picked(choice, executions))
+            }
+            Command::ScanOutbox(_) => nothing().write(picked(choice, executions)),
+            Command::RemoveOutbox(ask) => {
+                nothing().write(ask.rows.iter().map(|id| Thing::Execution(id.execution)))
+            }
+            Command::ReturnOutbox(ask) => {
+                nothing().write(ask.rows.iter().map(|(id, _)| Thing::Execution(id.execution)))
+            }
+            Command::Repair(ask) => {
+                let repaired = ask.items.iter().map(|item| match item {
+                    RepairItem::TakeOver { run, .. } => Thing::Execution(run.execution),
+                    RepairItem::Redispatch { dispatch } => Thing::Execution(dispatch.execution),
+                    RepairItem::DropOutbox { row } => Thing::Execution(row.execution),
+                    RepairItem::RetireNode { node, .. } => Thing::Node(*node),
+                });
+                Self::guarded([LeaseResource::Leadership], is_refused).write(repaired)
+            }
+            Command::AcquireExecutions(ask) => {
+                nothing().write(ask.items.iter().map(|item| Thing::Execution(item.execution)))
+            }
+            Command::RenewExecutions(ask) => {
+                nothing().write(ask.runs.iter().map(|run| Thing::Execution(run.execution)))
+            }
+            Command::FinishExecutions(ask) => {
+                nothing().write(ask.items.iter().map(|item| Thing::Execution(item.run.execution)))
+            }
+            Command::DeferExecutions(ask) => {
+                nothing().write(ask.items.iter().map(|(id, _)| Thing::Execution(*id)))
+            }
+            Command::RecordMalformed(report) => nothing().write([Thing::Message(report.digest)]),
+            Command::CreateTenant(ask) => nothing().write([Thing::Tenant(ask.tenant), Thing::TenantNames]),
+            Command::CreateJob(ask) => nothing().write([Thing::Tenant(ask.tenant), Thing::Job(ask.job)]),
+            Command::DeleteJob(ask) => {
+                nothing().write(executions.of_job(ask.job).chain([Thing::Job(ask.job)]))
+            }
+            Command::TriggerJob(ask) => {
+                nothing().write(executions.of_job(ask.job).chain([Thing::Job(ask.job)]))
+            }
+            Command::CancelExecution(ask) => nothing().write([Thing::Execution(ask.execution)]),
+        }
+    }
+}
+
+fn renewed(leases: &[HeldLease]) -> Touches {
+    let things = leases.iter().flat_map(|held| [Thing::Lease(held.resource), Thing::Refusals(held.resource)]);
+    Touches::default().write(things)
+}
+
+fn is_refusal(reply: &Reply) -> bool {
+    match reply {
+        Reply::Materialised(replies) => replies.iter().any(|reply| {
+            matches!(reply, MaterialiseReply::StaleLease { .. } | MaterialiseReply::VersionChanged { .. })
+        }),
+        Reply::JobsPutOff(replies) => {
+            replies.iter().any(|reply| matches!(reply, PutOffReply::StaleLease { .. }))
+        }
+        Reply::Promoted { refused, .. } => !refused.is_empty(),
+        Reply::Repaired(reply) => matches!(reply, RepairReply::StaleLeadership { .. }),
+        _ => false,
+    }
+}
+
+/// Whether an answer says that there is nothing to write to.
+fn is_of_nothing(reply: &Reply) -> bool {
+    match reply {
+        Reply::OutboxRemoved(replies) | Reply::OutboxReturned(replies) => {
+            replies.iter().all(|reply| *reply == RemovalReply::Absent)
+        }
+        Reply::Acquired(replies) => replies.iter().all(|reply| !matches!(reply, AcquireReply::Granted(_))),
+        Reply::RunsRenewed(replies) => replies.iter().all(|reply| *reply == RenewReply::Absent),
+        Reply::Finished(replies) => {
+            replies.iter().all(|reply| matches!(reply, FinishReply::Absent | FinishReply::Already { .. }))
+        }
+        Reply::Deferred(replies) => replies.iter().all(|reply| *reply != DeferReply::Recorded),
+        Reply::JobDeleted(reply) => matches!(reply, DeleteJobReply::NotFound | DeleteJobReply::Repeated),
+        Reply::JobTriggered(reply) => *reply != TriggerReply::Created,
+        Reply::JobCreated(reply) => *reply != CreateJobReply::Created,
+        Reply::TenantCreated(reply) => *reply != CreateTenantReply::Created,
+        Reply::ExecutionCancelled(reply) => {
+            matches!(reply, CancelReply::NotFound | CancelReply::Ended { .. })
+        }
+        Reply::Leadership(reply) => matches!(reply, LeadershipReply::Held { .. }),
+        Reply::Partitions { granted } => granted.is_empty(),
+        _ => false,
+    }
+}
+
+/// What was picked; where nobody knows, anything.
+fn picked(choice: &Choice, executions: &Executions) -> Vec<Thing> {
+    match choice {
+        Choice::First => executions.all().collect(),
+        Choice::Only(picked) => picked
+            .iter()
+            .map(|picked| match picked {
+                Picked::Execution(id) => Thing::Execution(*id),
+                Picked::Outbox(id) => Thing::Execution(id.execution),
+                Picked::Partition(partition) => Thing::Lease(LeaseResource::Partition(*partition)),
+            })
+            .collect(),
+    }
+}
+
+/// The rows of these things.
+pub(crate) fn rows_of(tables: &Tables, things: &BTreeSet<Thing>) -> Contents {
+    let has = |thing: Thing| things.contains(&thing);
+    macro_rules! rows {
+        ($table:ident, |$row:ident| $has:expr) => {
+            tables.$table().iter().filter(|$row| $has).cloned().collect()
+        };
+    }
+    Contents {
+        tenants: rows!(tenants, |row| has(Thing::Tenant(row.id))),
+        leases: rows!(leases, |row| has(Thing::Lease(row.resource))),
+        nodes: rows!(nodes, |row| has(Thing::Node(row.id))),
+        jobs: rows!(jobs, |row| has(Thing::Job(row.id))),
+        job_versions: rows!(job_versions, |row| has(Thing::Job(row.job))),
+        executions: rows!(executions, |row| has(Thing::Execution(row.id))),
+        attempts: rows!(attempts, |row| has(Thing::Execution(row.execution))),
+        outbox: rows!(outbox, |row| has(Thing::Execution(row.execution))),
+        dead_letters: rows!(dead_letters, |row| has(Thing::Execution(row.execution))),
+        skipped_ranges: rows!(skipped_ranges, |row| has(Thing::Job(row.job))),
+        refusals: rows!(refusals, |row| has(refused(row))),
+        requests: rows!(requests, |row| has(Thing::Tenant(row.tenant))),
+        malformed: rows!(malformed, |row| has(Thing::Message(row.digest))),
+    }
+}
+
+/// The same of rows that were found.
+pub(crate) fn only(contents: &Contents, things: &BTreeSet<Thing>) -> Contents {
+    fn those<Row: Clone>(rows: &[Row], has: impl Fn(&Row) -> bool) -> Vec<Row> {
+        rows.iter().filter(|row| has(row)).cloned().collect()
+    }
+    let has = |thing: Thing| things.contains(&thing);
+    Contents {
+        tenants: those(&contents.tenants, |row| has(Thing::Tenant(row.id))),
+        leases: those(&contents.leases, |row| has(Thing::Lease(row.resource))),
+        nodes: those(&contents.nodes, |row| has(Thing::Node(row.id))),
+        jobs: those(&contents.jobs, |row| has(Thing::Job(row.id))),
+        job_versions: those(&contents.job_versions, |row| has(Thing::Job(row.job))),
+        executions: those(&contents.executions, |row| has(Thing::Execution(row.id))),
+        attempts: those(&contents.attempts, |row| has(Thing::Execution(row.execution))),
+        outbox: those(&contents.outbox, |row| has(Thing::Execution(row.execution))),
+        dead_letters: those(&contents.dead_letters, |row| has(Thing::Execution(row.execution))),
+        skipped_ranges: those(&contents.skipped_ranges, |row| has(Thing::Job(row.job))),
+        refusals: those(&contents.refusals, |row| has(refused(row))),
+        requests: those(&contents.requests, |row| has(Thing::Tenant(row.tenant))),
+        malformed: those(&contents.malformed, |row| has(Thing::Message(row.digest))),
+    }
+}
+
+fn refused(row: &RefusalRow) -> Thing {
+    match row.resource {
+        RefusedResource::Lease(resource) => Thing::Refusals(resource),
+        RefusedResource::Execution(id) => Thing::Execution(id),
+    }
+}
