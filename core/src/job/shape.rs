@@ -380,6 +380,7 @@ mod tests {
 
     #[test]
     fn every_field_of_another_kind_is_refused_at_its_place_in_plain_words() {
+        let fraction: Value = serde_json::from_str("1.5").expect("a number");
         for job in full() {
             assert!(JobDefinition::parse(&job.to_string()).is_ok(), "{job}");
             let mut places = Vec::new();
@@ -389,7 +390,7 @@ mod tests {
                 let fields: Vec<Value> =
                     right.as_object().map(|fields| fields.values().cloned().collect()).unwrap_or_default();
                 for wrong in
-                    [json!([]), json!(fields), json!([right]), json!(1.5), json!(-1), json!({"x": 1})]
+                    [json!([]), json!(fields), json!([right]), fraction.clone(), json!(-1), json!({"x": 1})]
                 {
                     let mut changed = job.clone();
                     *changed.pointer_mut(&place).expect("it was found there") = wrong;
