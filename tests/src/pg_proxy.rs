@@ -349,7 +349,7 @@ mod tests {
     fn strings_end_with_a_zero() {
         assert_eq!(strings(b"name\0text\0rest", 2), [b"name", b"text"]);
         assert_eq!(strings(b"\0x\0", 2), [b"".as_slice(), b"x"]);
-        assert_eq!(strings(b"cut", 1), [b"".as_slice(); 0]);
+        assert!(strings(b"cut", 1).is_empty());
     }
 
     #[test]
