@@ -3,7 +3,8 @@
 //! It knows of the protocol what it needs: where a message ends, what text a statement has, and which statement
 //! is being executed. With that a test can do, to a store that knows nothing of it,
 //!
-//! - *stop* a session right before a statement, and let it go on when something else has happened;
+//! - *stop* a session right before a statement, or before the commit of one that is a transaction of its own, and
+//!   let it go on, or end there, when something else has happened;
 //! - *cut* its connection right before a statement is sent, or right after, when the server may well execute it and
 //!   nobody will ever hear;
 //! - *rewrite* a statement, to see whether a proof notices.
@@ -16,8 +17,8 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, BufWriter};
@@ -28,6 +29,10 @@ use tokio::task::JoinHandle;
 
 /// The longest message that is believed.
 const MESSAGE_MAX: usize = 64 << 20;
+
+/// What stands for the commit of a statement that is a transaction of its own: the server has executed it, and commits
+/// when it is told that no more belongs to it.
+pub const COMMIT_OF_ONE: &str = "SYNC";
 
 /// Where a cut falls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,13 +46,22 @@ pub enum Cut {
 /// A place at which sessions stop.
 #[derive(Debug)]
 pub struct Gate {
+    place: OnceLock<String>,
     reached: Semaphore,
     open: Semaphore,
+    is_cut: AtomicBool,
 }
 
 impl Gate {
     fn new() -> Self {
-        Self { reached: Semaphore::new(0), open: Semaphore::new(0) }
+        let (reached, open) = (Semaphore::new(0), Semaphore::new(0));
+        Self { place: OnceLock::new(), reached, open, is_cut: AtomicBool::new(false) }
+    }
+
+    /// Before which statement a session stands here, or stood; nothing where none has come.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        self.place.get().map_or("", String::as_str)
     }
 
     /// Waits until a session stands here.
@@ -60,9 +74,19 @@ impl Gate {
         self.open.add_permits(1);
     }
 
-    async fn pass(&self) {
+    /// Cuts the connection of the session that stands here: nothing more of it reaches the server.
+    pub fn cut(&self) {
+        self.is_cut.store(true, Ordering::SeqCst);
+        self.open();
+    }
+
+    /// Stands here, before this statement, until it opens; what was decided then.
+    async fn pass(&self, place: &str) -> Option<Cut> {
+        // It springs once, so nobody stood here before.
+        let _: Result<(), String> = self.place.set(place.to_owned());
         self.reached.add_permits(1);
         self.open.acquire().await.expect("a gate is not closed for good").forget();
+        self.is_cut.load(Ordering::SeqCst).then_some(Cut::Before)
     }
 }
 
@@ -146,7 +170,8 @@ impl PgProxy {
             .ssl_mode(PgSslMode::Disable)
     }
 
-    /// Stops the execution after the next `passes` of a statement with this part in it, before it is sent.
+    /// Stops the execution after the next `passes` of a statement with this part in it, before it is sent. Every
+    /// statement has the empty part in it, and so has [`COMMIT_OF_ONE`].
     #[must_use]
     pub fn stop_before(&self, pattern: &str, passes: u64) -> Arc<Gate> {
         let gate = Arc::new(Gate::new());
@@ -199,6 +224,8 @@ async fn relay(client: TcpStream, server: TcpStream, rules: Arc<Rules>) {
         to: BufWriter::new(to_server),
         rules,
         statements: BTreeMap::new(),
+        is_in_transaction: false,
+        stands_alone: false,
     };
     // Whichever way ends first, by itself or by a cut, takes the other with it.
     tokio::select! {
@@ -214,6 +241,9 @@ struct Forth {
     rules: Arc<Rules>,
     /// The prepared statements of this connection, folded.
     statements: BTreeMap<Vec<u8>, String>,
+    is_in_transaction: bool,
+    /// Whether a statement was bound that is a transaction of its own and is not over yet.
+    stands_alone: bool,
 }
 
 impl Forth {
@@ -225,12 +255,15 @@ impl Forth {
             let kind = self.from.read_u8().await?;
             let body = self.body().await?;
             let (text, body) = self.read_along(kind, body);
-            let trap = text.and_then(|text| self.rules.spring(&text));
+            let text = text.unwrap_or_default();
+            let trap = if text.is_empty() { None } else { self.rules.spring(&text) };
             match trap {
                 None => self.send(Some(kind), &body).await?,
                 Some(Trap::Gate(gate)) => {
                     self.to.flush().await?;
-                    gate.pass().await;
+                    if gate.pass(&text).await.is_some() {
+                        return Ok(());
+                    }
                     self.send(Some(kind), &body).await?;
                 }
                 Some(Trap::Cut(Cut::Before)) => return Ok(()),
@@ -260,13 +293,32 @@ impl Forth {
     /// What a message executes, if it does, and the message as it is to be passed on.
     fn read_along(&mut self, kind: u8, body: Vec<u8>) -> (Option<String>, Vec<u8>) {
         match kind {
-            b'Q' => (strings(&body, 1).first().map(|text| folded(&String::from_utf8_lossy(text))), body),
+            b'Q' => {
+                let text = strings(&body, 1).first().map(|text| folded(&String::from_utf8_lossy(text)));
+                self.note_transaction(text.as_deref().unwrap_or_default());
+                (text, body)
+            }
             b'P' => (None, self.parse(body)),
             b'B' => match strings(&body, 2).as_slice() {
-                [_, name] => (self.statements.get(*name).cloned(), body),
+                [_, name] => {
+                    self.stands_alone = !self.is_in_transaction;
+                    (self.statements.get(*name).cloned(), body)
+                }
                 _ => (None, body),
             },
+            b'S' if self.stands_alone => {
+                self.stands_alone = false;
+                (Some(COMMIT_OF_ONE.to_owned()), body)
+            }
             _ => (None, body),
+        }
+    }
+
+    fn note_transaction(&mut self, text: &str) {
+        if text.starts_with("BEGIN") {
+            self.is_in_transaction = true;
+        } else if text == "COMMIT" || text.starts_with("ROLLBACK") {
+            self.is_in_transaction = false;
         }
     }
 

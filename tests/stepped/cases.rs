@@ -1,0 +1,25 @@
+//! All cases, family by family.
+
+use crate::case::Case;
+
+pub(crate) mod leases;
+pub(crate) mod operators;
+pub(crate) mod schedulers;
+pub(crate) mod workers;
+
+/// Every case.
+pub(crate) fn all() -> Vec<Case> {
+    [
+        leases::cases(),
+        schedulers::materialising(),
+        schedulers::promoting(),
+        schedulers::removing(),
+        schedulers::repairing(),
+        workers::acquiring(),
+        workers::holding(),
+        operators::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

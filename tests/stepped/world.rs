@@ -1,0 +1,358 @@
+//! What the cases are about: one job in the first partition, one execution of it, and a few nodes.
+//!
+//! Times are seconds after a fixed start. What happens before a case begins ends by the twentieth second; leases that
+//! were granted by then have lapsed when the two commands of a case are judged, at the thirtieth.
+
+use std::sync::Arc;
+
+use fencepost_core::execution::{CancelState, LeaseSign, WaitReason};
+use fencepost_core::fencing::FencingToken;
+use fencepost_core::id::{
+    DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, Occurrence, TenantId,
+};
+use fencepost_core::job::StoredDefinition;
+use fencepost_core::lease::{HeldLease, LeaseResource, RunId};
+use fencepost_core::partition::PartitionId;
+use fencepost_core::store::command::{
+    AcquireExecution, AcquireExecutions, AcquireLeadership, AcquirePartitions, CancelExecution, Command,
+    CreateJob, CreateTenant, DeferExecutions, DeleteJob, FinishExecution, FinishExecutions, Heartbeat,
+    Materialise, MaterialiseJob, NewExecution, OperatorRequest, OutboxId, PromoteDue, ReleaseLeases,
+    RemoveOutbox, RenewExecutions, RenewLeases, Repair, RepairItem, ReturnOutbox, RunOutcome, TakeOverEnd,
+    TriggerJob,
+};
+use fencepost_core::store::row::{NodeRole, NodeState};
+use fencepost_core::time::{Span, Timestamp};
+use uuid::Uuid;
+
+use crate::case::Act;
+
+/// Held partition and leadership, and its time is over.
+pub(crate) const OWNER: NodeId = NodeId::from_u128(0xa);
+/// Takes over.
+pub(crate) const HEIR: NodeId = NodeId::from_u128(0xb);
+/// Another one that would.
+pub(crate) const RIVAL_HEIR: NodeId = NodeId::from_u128(0xc);
+/// Runs the execution.
+pub(crate) const WORKER: NodeId = NodeId::from_u128(0xd);
+/// Would run it as well.
+pub(crate) const OTHER_WORKER: NodeId = NodeId::from_u128(0xe);
+
+pub(crate) const TENANT: TenantId = TenantId::from_u128(0x71);
+/// Of every lease that the commands of a case ask for.
+const TTL: Span = Span::from_secs(60);
+/// Of every lease that was granted before.
+const SHORT_TTL: Span = Span::from_secs(10);
+
+/// So many seconds after the start.
+pub(crate) fn second(seconds: u64) -> Timestamp {
+    Timestamp::from_micros(1_767_225_600_000_000).plus(Span::from_secs(seconds))
+}
+
+/// A command at that time.
+pub(crate) fn at(seconds: u64, command: Command) -> Act {
+    Act { now: second(seconds), command }
+}
+
+/// The job: the first id that lies in the first partition, which is the one that is granted first.
+pub(crate) fn job() -> JobId {
+    let is_first = |id: &JobId| PartitionId::of(*id).number() == 0;
+    (1..).map(JobId::from_u128).find(is_first).expect("ids are spread over the partitions")
+}
+
+/// Its partition.
+pub(crate) fn partition() -> LeaseResource {
+    LeaseResource::Partition(PartitionId::of(job()))
+}
+
+/// Its first fire, to the second.
+const FIRE: u64 = 10;
+
+/// Its execution.
+pub(crate) fn execution() -> ExecutionId {
+    Occurrence::Scheduled { fire: second(FIRE) }.execution_id(job())
+}
+
+/// The first grant of anything.
+pub(crate) fn token() -> FencingToken {
+    FencingToken::from_i64(1)
+}
+
+/// The execution's run.
+pub(crate) fn run() -> RunId {
+    RunId { execution: execution(), token: token() }
+}
+
+fn held(resource: LeaseResource) -> HeldLease {
+    HeldLease { resource, token: token() }
+}
+
+fn definition() -> Arc<StoredDefinition> {
+    let text = r#"{"schema":1,"definition":{"name":"a","handler":{"name":"noop"},"schedule":{"manual":{}}}}"#;
+    Arc::new(StoredDefinition::from_text(text.into()))
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// What is asked.
+
+pub(crate) fn create_tenant(tenant: TenantId, name: &str) -> Command {
+    Command::CreateTenant(CreateTenant { tenant, name: name.into() })
+}
+
+/// With a request id, if one is given.
+pub(crate) fn create_job(id: JobId, request: Option<&str>, planned: u64) -> Command {
+    let request =
+        request.map(|request| OperatorRequest { request: request.into(), fingerprint: Uuid::from_u128(1) });
+    Command::CreateJob(CreateJob {
+        tenant: TENANT,
+        job: id,
+        request,
+        definition: definition(),
+        planned_at: second(planned),
+        recorded_through: second(planned),
+        next_fire_time: Some(second(planned + FIRE)),
+    })
+}
+
+pub(crate) fn delete_job() -> Command {
+    Command::DeleteJob(DeleteJob { tenant: TENANT, job: job() })
+}
+
+pub(crate) fn trigger(key: &str) -> Command {
+    let execution = Occurrence::Manual { key: key.into() }.execution_id(job());
+    Command::TriggerJob(TriggerJob {
+        tenant: TENANT,
+        job: job(),
+        execution,
+        key: key.into(),
+        payload: None,
+        node: OWNER,
+    })
+}
+
+pub(crate) fn cancel() -> Command {
+    Command::CancelExecution(CancelExecution { tenant: TENANT, execution: execution() })
+}
+
+pub(crate) fn acquire_leadership(node: NodeId) -> Command {
+    acquire_leadership_for(node, TTL)
+}
+
+fn acquire_leadership_for(node: NodeId, ttl: Span) -> Command {
+    Command::AcquireLeadership(AcquireLeadership { node, nonce: EffectId(1), ttl })
+}
+
+/// The first one that may be taken.
+pub(crate) fn acquire_partition(node: NodeId) -> Command {
+    acquire_partition_for(node, TTL)
+}
+
+fn acquire_partition_for(node: NodeId, ttl: Span) -> Command {
+    Command::AcquirePartitions(AcquirePartitions { node, nonce: EffectId(1), ttl, limit: 1 })
+}
+
+/// By the owner.
+pub(crate) fn renew(resource: LeaseResource) -> Command {
+    Command::RenewLeases(RenewLeases { node: OWNER, ttl: TTL, leases: vec![held(resource)] })
+}
+
+/// By the owner.
+pub(crate) fn release(resource: LeaseResource) -> Command {
+    Command::ReleaseLeases(ReleaseLeases { node: OWNER, leases: vec![held(resource)] })
+}
+
+/// By the owner: the fire of that second, with the next one ten seconds later.
+pub(crate) fn materialise(fire: u64) -> Command {
+    let occurrence = Occurrence::Scheduled { fire: second(fire) };
+    let new = NewExecution {
+        id: occurrence.execution_id(job()),
+        fire: second(fire),
+        due_at: second(fire),
+        key: occurrence.idempotency_key(job()).expect("a scheduled fire has one"),
+    };
+    Command::Materialise(Materialise {
+        node: OWNER,
+        leases: vec![held(partition())],
+        items: vec![MaterialiseJob {
+            job: job(),
+            partition: PartitionId::of(job()),
+            version: JobVersion::FIRST,
+            expected_fire: second(fire),
+            executions: vec![new],
+            skipped: Vec::new(),
+            recorded_through: second(fire),
+            next_fire_time: Some(second(fire + 10)),
+            valid_until: second(1_000),
+        }],
+    })
+}
+
+/// By the owner: the job that was to fire in that second.
+pub(crate) fn put_off(fire: u64) -> Command {
+    use fencepost_core::job::Unreadable;
+    use fencepost_core::store::command::{PutOffJob, PutOffJobs};
+    let unreadable = Unreadable { reason: "a new kind".into(), schema: 2, zone_data: "2026a".into() };
+    Command::PutOffJobs(PutOffJobs {
+        node: OWNER,
+        leases: vec![held(partition())],
+        items: vec![PutOffJob {
+            job: job(),
+            partition: PartitionId::of(job()),
+            version: JobVersion::FIRST,
+            expected_fire: second(fire),
+            unreadable,
+            delay: Span::from_secs(30),
+        }],
+    })
+}
+
+/// By the owner.
+pub(crate) fn promote() -> Command {
+    Command::PromoteDue(PromoteDue { node: OWNER, leases: vec![held(partition())], limit: 10 })
+}
+
+/// The execution's first dispatch.
+pub(crate) fn first_dispatch() -> OutboxId {
+    OutboxId { execution: execution(), dispatch_no: DispatchNo(1) }
+}
+
+/// Stamps the execution where the row was at least so old.
+pub(crate) fn remove_outbox(grace: u64) -> Command {
+    Command::RemoveOutbox(RemoveOutbox { rows: vec![first_dispatch()], grace: Span::from_secs(grace) })
+}
+
+pub(crate) fn return_outbox() -> Command {
+    let rows = vec![(first_dispatch(), WaitReason::NoRoute)];
+    Command::ReturnOutbox(ReturnOutbox { rows, delay: Span::from_secs(1) })
+}
+
+/// By the owner as the leader.
+pub(crate) fn repair(item: RepairItem) -> Command {
+    Command::Repair(Repair { node: OWNER, leadership: token(), items: vec![item] })
+}
+
+/// The takeover of the run that was granted and never gave a sign.
+pub(crate) fn take_over() -> Command {
+    let (cancel, sign) = (CancelState::None, LeaseSign::None);
+    repair(RepairItem::TakeOver { run: run(), cancel, sign, end: TakeOverEnd::Retry(Span::from_secs(5)) })
+}
+
+pub(crate) fn redispatch() -> Command {
+    repair(RepairItem::Redispatch { dispatch: first_dispatch() })
+}
+
+pub(crate) fn heartbeat() -> Command {
+    Command::Heartbeat(Heartbeat {
+        node: WORKER,
+        role: NodeRole::Worker,
+        label: "a host".into(),
+        schema: 1,
+        state: NodeState::Active,
+        capacity: 4,
+        live_within: Span::from_secs(10),
+    })
+}
+
+pub(crate) fn acquire(node: NodeId, nonce: u64) -> Command {
+    acquire_for(node, nonce, TTL)
+}
+
+fn acquire_for(node: NodeId, nonce: u64, ttl: Span) -> Command {
+    let item = AcquireExecution {
+        execution: execution(),
+        nonce: EffectId(nonce),
+        published_at: second(12),
+        held: Span::ZERO,
+    };
+    Command::AcquireExecutions(AcquireExecutions { node, ttl, items: vec![item] })
+}
+
+pub(crate) fn renew_run() -> Command {
+    Command::RenewExecutions(RenewExecutions { node: WORKER, ttl: TTL, runs: vec![run()] })
+}
+
+pub(crate) fn finish(outcome: RunOutcome) -> Command {
+    let item = FinishExecution { run: run(), outcome, started_ago: None };
+    Command::FinishExecutions(FinishExecutions { node: WORKER, items: vec![item] })
+}
+
+/// An end after which another attempt follows.
+pub(crate) fn retryably() -> RunOutcome {
+    RunOutcome::Retry { delay: Span::from_secs(1), error: "it broke".into() }
+}
+
+pub(crate) fn defer() -> Command {
+    let items = vec![(execution(), WaitReason::UnknownHandler)];
+    Command::DeferExecutions(DeferExecutions { items, delay: Span::from_secs(1) })
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// What was there before.
+
+fn after(mut before: Vec<Act>, act: Act) -> Vec<Act> {
+    before.push(act);
+    before
+}
+
+/// A tenant.
+pub(crate) fn with_tenant() -> Vec<Act> {
+    vec![at(0, create_tenant(TENANT, "one"))]
+}
+
+/// Its job, to fire in the tenth second; the owner holds partition and leadership until the eleventh.
+pub(crate) fn with_job() -> Vec<Act> {
+    let before = after(with_tenant(), at(0, create_job(job(), None, 0)));
+    let before = after(before, at(1, acquire_partition_for(OWNER, SHORT_TTL)));
+    after(before, at(1, acquire_leadership_for(OWNER, SHORT_TTL)))
+}
+
+/// Its execution, with its first outbox row.
+pub(crate) fn with_pending() -> Vec<Act> {
+    after(with_job(), at(12, materialise(FIRE)))
+}
+
+/// The execution, dispatched.
+pub(crate) fn with_dispatched() -> Vec<Act> {
+    after(with_pending(), at(13, remove_outbox(60)))
+}
+
+/// The execution waits and may be dispatched again.
+pub(crate) fn with_waiting() -> Vec<Act> {
+    after(with_dispatched(), at(14, defer()))
+}
+
+/// The execution runs, under a lease that ends in the twenty-fourth second.
+pub(crate) fn with_running() -> Vec<Act> {
+    after(with_dispatched(), at(14, acquire_for(WORKER, 7, SHORT_TTL)))
+}
+
+/// The execution runs and is asked to stop.
+pub(crate) fn with_running_to_stop() -> Vec<Act> {
+    after(with_running(), at(15, cancel()))
+}
+
+/// The execution waits for its next attempt, which is due.
+pub(crate) fn with_retry() -> Vec<Act> {
+    after(with_running(), at(15, finish(retryably())))
+}
+
+/// The execution is called off, and its outbox row is still there.
+pub(crate) fn with_settled() -> Vec<Act> {
+    after(with_pending(), at(13, cancel()))
+}
+
+/// A worker reported in the fifth second.
+pub(crate) fn with_node() -> Vec<Act> {
+    after(with_job(), at(5, heartbeat()))
+}
+
+/// Leadership and the partition were given back.
+pub(crate) fn with_released() -> Vec<Act> {
+    let before = after(with_job(), at(2, release(partition())));
+    after(before, at(2, release(LeaseResource::Leadership)))
+}
+
+/// Leadership and the partition were granted by a clock that has stepped back since.
+pub(crate) fn with_leases_far_ahead() -> Vec<Act> {
+    let before = after(with_tenant(), at(1_000, acquire_partition_for(OWNER, SHORT_TTL)));
+    after(before, at(1_000, acquire_leadership_for(OWNER, SHORT_TTL)))
+}
