@@ -30,7 +30,6 @@ mod history;
 #[path = "stepped/judgement.rs"]
 mod judgement;
 #[path = "stepped/stage.rs"]
-#[allow(dead_code, reason = "what breaks the SQL on purpose asks how often it was rewritten")]
 mod stage;
 #[path = "linearizability/touches.rs"]
 #[allow(dead_code, reason = "a file of the linearizability test, of which this one needs a part")]
@@ -45,7 +44,7 @@ use case::{Case, Meeting};
 use cases::{all, leases, operators, schedulers, workers};
 use database::Database;
 use fencepost_core::store::command::CommandKind;
-use judgement::Tally;
+use judgement::{Tally, Wrong};
 use stage::Stage;
 
 #[test]
@@ -158,4 +157,27 @@ async fn a_worker_that_lost_its_run_neither_renews_nor_ends_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operators_decide_by_what_is_there_when_they_commit() {
     play("operators", operators::cases()).await;
+}
+
+/// Whether these steps would notice anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guard_that_is_read_without_a_lock_is_noticed() {
+    let database = Database::create("stepped_broken").await;
+    let mut stage = Stage::open(&database, &[("ORDER BY resource FOR KEY SHARE", "ORDER BY resource")]).await;
+    let mut noticed = Vec::new();
+    for case in schedulers::materialising() {
+        if let Err(violation) = stage.play(&case).await {
+            noticed.push((violation.case, matches!(violation.wrong, Wrong::TwoAuthorities(_))));
+        }
+    }
+    let rewritten = stage.rewritten();
+    drop(stage);
+    database.remove().await;
+    assert!(rewritten[0] > 0, "no guard was read");
+    let expected = [
+        "materialising against a takeover of the partition",
+        "materialising against a release of the partition",
+        "putting a job off against a takeover of the partition",
+    ];
+    assert_eq!(noticed, expected.map(|case| (case, true)));
 }
