@@ -6,6 +6,7 @@
 //! on its own steady clock ([`TrustWindow`]). Trust windows save work; the token alone gives safety.
 
 use core::fmt;
+use core::hash::{Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +17,7 @@ use crate::partition::PartitionId;
 use crate::time::{Monotonic, Span, Timestamp};
 
 /// What the lease table holds one row for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeaseResource {
     /// The schedules of one partition.
@@ -61,6 +62,13 @@ impl Ord for LeaseResource {
 impl PartialOrd for LeaseResource {
     fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
         Some(self.cmp(other))
+    }
+}
+
+/// By number, as they are compared.
+impl Hash for LeaseResource {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.number().hash(state);
     }
 }
 

@@ -143,7 +143,7 @@ impl Scheduler {
             Phase::Active => earliest([
                 (self.membership.wakes_at(view), WakeReason::Heartbeat),
                 (self.leadership.wakes_at(view), WakeReason::LeaseCycle),
-                (self.partitions.wakes_at(view, self.target()), WakeReason::LeaseCycle),
+                (self.partitions.wakes_at(view, self.membership.target()), WakeReason::LeaseCycle),
                 (self.renewal.wakes_at(view), WakeReason::LeaseCycle),
                 (self.release.wakes_at(view), WakeReason::Resend),
                 (self.partitions.trust_ends(), WakeReason::TrustEnds),
@@ -192,10 +192,6 @@ impl Scheduler {
         self.phase == Phase::Active && self.membership.answered_at().is_some_and(recently)
     }
 
-    fn target(&self) -> Option<u32> {
-        self.membership.target(self.config.node)
-    }
-
     /// One round over all concerns: whoever has something to do now, does it.
     fn advance(&mut self) {
         match self.phase {
@@ -212,7 +208,7 @@ impl Scheduler {
     }
 
     fn work(&mut self) {
-        let target = self.target();
+        let target = self.membership.target();
         let turn = &mut turn!(self);
         self.partitions.expire(turn);
         self.leadership.expire(turn);

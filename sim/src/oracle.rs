@@ -212,9 +212,9 @@ impl Oracles {
         let grants = leases::check_grants(&commit, &self.mirror);
         // Before anything that a repair breaks by being done a second time.
         self.records.check_repairs(&commit)?;
-        for change in changes {
-            self.check_change(&commit, change, latest)?;
-            self.mirror.absorb(core::slice::from_ref(change));
+        for (number, change) in changes.iter().enumerate() {
+            self.check_change(&commit, number, change, latest)?;
+            self.mirror.absorb(change);
             self.dispatches.absorb(change);
         }
         grants?;
@@ -228,6 +228,7 @@ impl Oracles {
     fn check_change(
         &mut self,
         commit: &Commit<'_>,
+        number: usize,
         change: &Change,
         latest: Timestamp,
     ) -> Result<(), Violation> {
@@ -235,7 +236,7 @@ impl Oracles {
             return Err(commit.broke(Invariant::Conservation, || contradiction));
         }
         match change {
-            Change::Lease(delta) => leases::check_change(commit, delta),
+            Change::Lease(delta) => leases::check_change(commit, number, delta),
             Change::Execution(delta) => {
                 self.executions.check_change(commit, &self.mirror, delta, latest)?;
                 match (&delta.before, &delta.after) {

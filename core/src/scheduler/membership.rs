@@ -14,14 +14,14 @@ use crate::time::Monotonic;
 #[derive(Debug)]
 pub(super) struct Membership {
     pace: Pace,
-    /// Live schedulers by the latest answer, ascending; `None` before the first.
-    live: Option<Vec<NodeId>>,
+    /// How many partitions are this node's share by the latest answer; `None` before the first.
+    target: Option<u32>,
     answered_at: Monotonic,
 }
 
 impl Membership {
     pub(super) const fn new() -> Self {
-        Self { pace: Pace::AT_ONCE, live: None, answered_at: Monotonic::ZERO }
+        Self { pace: Pace::AT_ONCE, target: None, answered_at: Monotonic::ZERO }
     }
 
     pub(super) fn wakes_at(&self, view: View<'_>) -> Monotonic {
@@ -51,9 +51,10 @@ impl Membership {
         self.pace.sooner(turn.now);
     }
 
-    pub(super) fn answered(&mut self, turn: &Turn<'_>, schedulers: Vec<NodeId>) {
+    /// These schedulers are live, ascending.
+    pub(super) fn answered(&mut self, turn: &Turn<'_>, schedulers: &[NodeId]) {
         self.pace.answered();
-        self.live = Some(schedulers);
+        self.target = Some(share(schedulers, turn.config.node));
         self.answered_at = turn.now;
     }
 
@@ -64,12 +65,12 @@ impl Membership {
 
     /// When the store last answered; `None` if it never has.
     pub(super) fn answered_at(&self) -> Option<Monotonic> {
-        self.live.as_ref().map(|_| self.answered_at)
+        self.target.map(|_| self.answered_at)
     }
 
     /// How many partitions are this node's share; `None` as long as nobody is known.
-    pub(super) fn target(&self, node: NodeId) -> Option<u32> {
-        self.live.as_deref().map(|live| share(live, node))
+    pub(super) const fn target(&self) -> Option<u32> {
+        self.target
     }
 }
 

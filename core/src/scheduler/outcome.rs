@@ -60,7 +60,7 @@ impl Scheduler {
         match call {
             Call::Heartbeat(state) => {
                 let Reply::Heartbeat { schedulers } = reply else { return };
-                self.membership.answered(turn, schedulers);
+                self.membership.answered(turn, &schedulers);
                 if let (NodeState::Offline, Phase::Draining { .. }) = (state, self.phase) {
                     self.end();
                 }

@@ -12,7 +12,6 @@
 //! have its twin outside.
 
 use core::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::local_clock::LocalClock;
@@ -153,14 +152,21 @@ impl Calendar {
         self.walk(from, through, &mut walked);
 
         let mut fires = walked.after_gap;
-        for twins in walked.matches.values() {
-            match self.repeat {
-                Repeat::First => fires.extend(twins.first()),
-                Repeat::Last => fires.extend(twins.last()),
-                Repeat::Both => fires.extend(twins),
-            }
+        // Stable: twins stay in the order in which they were seen. Without any, it is sorted already.
+        walked.matches.sort_by_key(|(local, _)| *local);
+        for twins in walked.matches.chunk_by(|(local, _), (other, _)| local == other) {
+            let counted = match self.repeat {
+                Repeat::First => &twins[..1],
+                Repeat::Last => &twins[twins.len() - 1..],
+                Repeat::Both => twins,
+            };
+            fires.extend(counted.iter().map(|(_, at)| *at));
         }
-        fires.into_iter().filter(|fire| (first..=last).contains(fire)).map(|fire| fire * MICROS).collect()
+        fires.sort_unstable();
+        fires.dedup();
+        fires.retain(|fire| (first..=last).contains(fire));
+        fires.iter_mut().for_each(|fire| *fire *= MICROS);
+        fires
     }
 
     /// How far the twin of a local second near an instant can be: by as much as the clock is changed there.
@@ -226,10 +232,10 @@ impl Calendar {
     fn look(&self, now: i64, offset_before: i64, offset: i64, walked: &mut Walked) {
         let local = now + offset;
         if self.gap == Gap::After && (now + offset_before..local).any(|missing| self.matches(missing)) {
-            walked.after_gap.insert(now);
+            walked.after_gap.push(now);
         }
         if self.matches(local) {
-            walked.matches.entry(local).or_default().push(now);
+            walked.matches.push((local, now));
         }
     }
 
@@ -270,10 +276,10 @@ impl Calendar {
 
 #[derive(Default)]
 struct Walked {
-    /// Local seconds that match, and the instants at which they were seen, in order.
-    matches: BTreeMap<i64, Vec<i64>>,
+    /// Local seconds that match, each with the instant at which it was seen, in the order of these.
+    matches: Vec<(i64, i64)>,
     /// Instants right after a gap that a match fell into.
-    after_gap: BTreeSet<i64>,
+    after_gap: Vec<i64>,
 }
 
 fn holds(set: Set, value: i64) -> bool {

@@ -28,8 +28,12 @@ pub(super) fn has_lapsed(expires_at: Timestamp, now: Timestamp) -> bool {
     expires_at <= now || expires_at.as_micros().saturating_sub(now.as_micros()) > LEASE_TTL_MAX.as_i64()
 }
 
-/// Checks one change of a lease row.
-pub(super) fn check_change(commit: &Commit<'_>, delta: &Delta<LeaseRow>) -> Result<(), Violation> {
+/// Checks one change of a lease row, the command's change of this number.
+pub(super) fn check_change(
+    commit: &Commit<'_>,
+    number: usize,
+    delta: &Delta<LeaseRow>,
+) -> Result<(), Violation> {
     let (Some(before), Some(after)) = (&delta.before, &delta.after) else {
         return Err(
             commit.broke(Invariant::SingleHolder, || format!("a lease row came or went: {}", Brief(delta)))
@@ -63,16 +67,21 @@ pub(super) fn check_change(commit: &Commit<'_>, delta: &Delta<LeaseRow>) -> Resu
         (true, None) => Err(commit.broke(Invariant::TokenMonotone, || {
             format!("only an acquisition changes owner and token; {before:?} became {after:?}")
         })),
-        (false, _) => check_hold(commit, before, after),
+        (false, _) => check_hold(commit, number, before, after),
     }
 }
 
 /// A change that grants nothing new: a renewal, or a release.
-fn check_hold(commit: &Commit<'_>, before: &LeaseRow, after: &LeaseRow) -> Result<(), Violation> {
+fn check_hold(
+    commit: &Commit<'_>,
+    number: usize,
+    before: &LeaseRow,
+    after: &LeaseRow,
+) -> Result<(), Violation> {
     match commit.command {
         Command::RenewLeases(ask) => {
             let current = HeldLease { resource: after.resource, token: before.token };
-            if !presents(&ask.leases, current) || before.owner != Some(ask.node) {
+            if !presents(&ask.leases, current, number) || before.owner != Some(ask.node) {
                 return Err(commit.broke(Invariant::FencedWrite, || {
                     format!("{} renewed {before:?} and presented {}", ask.node, Brief(&ask.leases))
                 }));
@@ -81,7 +90,7 @@ fn check_hold(commit: &Commit<'_>, before: &LeaseRow, after: &LeaseRow) -> Resul
         }
         Command::ReleaseLeases(ask) => {
             let current = HeldLease { resource: after.resource, token: before.token };
-            if !presents(&ask.leases, current) || before.owner != Some(ask.node) {
+            if !presents(&ask.leases, current, number) || before.owner != Some(ask.node) {
                 return Err(commit.broke(Invariant::FencedWrite, || {
                     format!("{} released {before:?} and presented {}", ask.node, Brief(&ask.leases))
                 }));
@@ -94,13 +103,10 @@ fn check_hold(commit: &Commit<'_>, before: &LeaseRow, after: &LeaseRow) -> Resul
     }
 }
 
-/// Whether a command presents this grant: it may present an older one of the same resource beside it. Nodes
-/// present many, in order, so the place is tried where it should be before all are looked at.
-fn presents(leases: &[HeldLease], lease: HeldLease) -> bool {
-    leases
-        .binary_search_by_key(&lease.resource, |held| held.resource)
-        .is_ok_and(|place| leases[place] == lease)
-        || leases.contains(&lease)
+/// Whether a command presents this grant: it may present an older one of the same resource beside it. Mostly
+/// every lease presented is changed, in order, so the change's number is where it is looked for first.
+fn presents(leases: &[HeldLease], lease: HeldLease, number: usize) -> bool {
+    leases.get(number) == Some(&lease) || leases.contains(&lease)
 }
 
 fn check_expiry(commit: &Commit<'_>, after: &LeaseRow, ttl: Span) -> Result<(), Violation> {

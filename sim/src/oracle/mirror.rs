@@ -34,45 +34,43 @@ pub(super) struct Mirror {
 }
 
 impl Mirror {
-    /// Takes a command's changes over, in order.
-    pub(super) fn absorb(&mut self, changes: &[Change]) {
-        for change in changes {
-            match change {
-                Change::Lease(delta) => match (&delta.before, &delta.after) {
-                    (_, Some(after)) => self.leases.put(after),
-                    (Some(before), None) => self.leases.remove(before.resource),
-                    (None, None) => {}
-                },
-                Change::Job(delta) => put(&mut self.jobs, delta, |row| row.id),
-                Change::Outbox(delta) => put(&mut self.outbox, delta, |row| OutboxId {
-                    execution: row.execution,
-                    dispatch_no: row.dispatch_no,
-                }),
-                Change::Execution(delta) => self.absorb_execution(delta),
-                Change::DeadLetter(delta) => {
-                    if let Some(row) = &delta.before {
-                        self.dead_letters.remove(&row.execution);
-                    }
-                    if let Some(row) = &delta.after {
-                        self.dead_letters.insert(row.execution);
-                    }
+    /// Takes one change of a command's over, in their order.
+    pub(super) fn absorb(&mut self, change: &Change) {
+        match change {
+            Change::Lease(delta) => match (&delta.before, &delta.after) {
+                (_, Some(after)) => self.leases.put(after),
+                (Some(before), None) => self.leases.remove(before.resource),
+                (None, None) => {}
+            },
+            Change::Job(delta) => put(&mut self.jobs, delta, |row| row.id),
+            Change::Outbox(delta) => put(&mut self.outbox, delta, |row| OutboxId {
+                execution: row.execution,
+                dispatch_no: row.dispatch_no,
+            }),
+            Change::Execution(delta) => self.absorb_execution(delta),
+            Change::DeadLetter(delta) => {
+                if let Some(row) = &delta.before {
+                    self.dead_letters.remove(&row.execution);
                 }
-                Change::SkippedRange(delta) => {
-                    if let Some(row) = &delta.before {
-                        self.ranges.entry(row.job).or_default().remove(&row.from);
-                    }
-                    if let Some(row) = &delta.after {
-                        self.ranges.entry(row.job).or_default().insert(row.from, row.through);
-                    }
+                if let Some(row) = &delta.after {
+                    self.dead_letters.insert(row.execution);
                 }
-                Change::Tenant(_)
-                | Change::Node(_)
-                | Change::JobVersion(_)
-                | Change::Attempt(_)
-                | Change::Refusal(_)
-                | Change::Request(_)
-                | Change::Malformed(_) => {}
             }
+            Change::SkippedRange(delta) => {
+                if let Some(row) = &delta.before {
+                    self.ranges.entry(row.job).or_default().remove(&row.from);
+                }
+                if let Some(row) = &delta.after {
+                    self.ranges.entry(row.job).or_default().insert(row.from, row.through);
+                }
+            }
+            Change::Tenant(_)
+            | Change::Node(_)
+            | Change::JobVersion(_)
+            | Change::Attempt(_)
+            | Change::Refusal(_)
+            | Change::Request(_)
+            | Change::Malformed(_) => {}
         }
     }
 
