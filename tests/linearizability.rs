@@ -26,6 +26,9 @@ mod coverage;
 mod database;
 #[path = "linearizability/disturbance.rs"]
 mod disturbance;
+
+#[path = "linearizability/doctored.rs"]
+mod doctored;
 #[path = "linearizability/epoch.rs"]
 mod epoch;
 #[path = "linearizability/history.rs"]
@@ -44,18 +47,19 @@ mod timeline;
 mod touches;
 #[path = "conformance/universe.rs"]
 mod universe;
+#[path = "linearizability/verdict.rs"]
+mod verdict;
 #[path = "conformance/workers.rs"]
 mod workers;
 
 use std::time::Instant;
 
-use database::Database;
-use epoch::{Epoch, Tally};
+use epoch::{Epoch, Ground, Tally};
 
 /// Histories where nothing else is said.
 const HISTORIES: u64 = 500;
 /// How many histories follow one another before the database is emptied.
-const HISTORIES_PER_EPOCH: u64 = 20;
+const HISTORIES_PER_EPOCH: u64 = 25;
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |value| {
@@ -67,22 +71,22 @@ fn setting(name: &str, default: u64) -> u64 {
 async fn concurrent_histories_have_a_serial_explanation() {
     let (first, count) =
         (setting("LINEARIZABILITY_SEED", 0), setting("LINEARIZABILITY_HISTORIES", HISTORIES));
-    let database = Database::create("linearizability").await;
+    let mut ground = Ground::new("linearizability", &[]).await;
     let mut tally = Tally::default();
     let began = Instant::now();
     let mut seed = first;
     while seed < first + count {
         let until = (seed + HISTORIES_PER_EPOCH).min(first + count);
-        let mut epoch = Epoch::begin(&database, seed, &[]).await;
+        let mut epoch = Epoch::begin(&mut ground, seed, &mut tally).await;
         for seed in seed..until {
             if let Err(report) = epoch.history(seed, &mut tally).await {
-                database.remove().await;
+                ground.remove().await;
                 panic!("history {seed} has no serial explanation: {report}");
             }
         }
         seed = until;
     }
-    database.remove().await;
+    ground.remove().await;
     let took = began.elapsed().as_secs_f64();
     eprintln!(
         "{count} histories, {} commands, {} unknown outcomes in {took:.1} s: {:.0} histories/s, {:.0} commands/s",
@@ -91,6 +95,7 @@ async fn concurrent_histories_have_a_serial_explanation() {
         count as f64 / took,
         tally.commands as f64 / took
     );
+    eprintln!("{:?}", tally.spent);
     let missing = tally.missing();
     assert!(missing.is_empty(), "vacuous: in {count} histories these never occurred: {missing:#?}");
 }

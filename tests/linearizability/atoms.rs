@@ -33,6 +33,8 @@ pub(crate) struct Atom {
     pub(crate) invoked: u64,
     /// By when it has; `None`: it may never.
     pub(crate) answered: Option<u64>,
+    /// By when it has, most likely: when whoever asked went on to something else.
+    pub(crate) likely_over: u64,
     command: Command,
     choice: Choice,
     expected: Expected,
@@ -64,17 +66,27 @@ enum Found {
 
 impl Atom {
     /// What the state becomes if the atom takes effect now; `None` if it would have been seen to do otherwise.
-    pub(crate) fn take_effect(&self, state: &ReferenceStore) -> Option<Effect> {
-        let mut after = state.clone();
+    pub(crate) fn take_effect(&self, state: &mut Moment<'_>) -> Option<Effect> {
+        let mut after = state.copy();
         let mut changes = Vec::new();
         let reply = after.apply_choosing(&self.choice, self.now, &self.command, &mut changes).reply;
         let is_as_seen = match &self.expected {
             Expected::Anything => true,
             Expected::Reply(seen) => reply == *seen,
             Expected::Picked(seen) => without_hint(reply) == *seen,
-            Expected::Found(found) => return found.is_in(&reply).then_some(Effect::None),
+            Expected::Found(found) => {
+                let is_there = found.is_in(&reply);
+                if changes.is_empty() {
+                    state.give_back(after);
+                }
+                return is_there.then_some(Effect::None);
+            }
         };
-        is_as_seen.then(|| if changes.is_empty() { Effect::None } else { Effect::Becomes(Box::new(after)) })
+        if changes.is_empty() {
+            state.give_back(after);
+            return is_as_seen.then_some(Effect::None);
+        }
+        is_as_seen.then(|| Effect::Becomes(Box::new(after)))
     }
 
     /// Whether the two can have an influence on each other.
@@ -95,6 +107,20 @@ impl Atom {
     /// What it may change.
     pub(crate) fn writes(&self) -> &BTreeSet<Thing> {
         &self.touches.writes
+    }
+
+    /// The instant that it has certainly written into a thing's row, over whatever stood there. What has an answer may
+    /// have done nothing, so that this is said of few.
+    pub(crate) fn stamp_on(&self, thing: &Thing) -> Option<Timestamp> {
+        if self.answered.is_none() || !self.touches.writes.contains(thing) {
+            return None;
+        }
+        match (thing, &self.command, &self.expected) {
+            (Thing::Refusal(_), _, _) | (Thing::Message(_), Command::RecordMalformed(_), _) => Some(self.now),
+            (Thing::Node(_), Command::Heartbeat(_), Expected::Anything) => Some(self.now),
+            (Thing::Lease(_), Command::RenewLeases(ask), _) => Some(self.now.plus(ask.ttl)),
+            (_, _, _) => None,
+        }
     }
 
     /// Whether it left a trace, as far as that can be seen: every operation has a time of its own, which most of what
@@ -136,6 +162,28 @@ impl Atom {
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let before = |a: &Self, b: &Self| a.answered.is_some_and(|answered| answered < b.invoked);
         !before(self, other) && !before(other, self)
+    }
+}
+
+/// A state that atoms are tried on. Copying it is what a search spends its time on, so that a copy that was not changed is
+/// used again.
+pub(crate) struct Moment<'a> {
+    state: &'a ReferenceStore,
+    spare: Option<ReferenceStore>,
+}
+
+impl<'a> Moment<'a> {
+    /// The moment at which the store is in this state.
+    pub(crate) const fn at(state: &'a ReferenceStore) -> Self {
+        Self { state, spare: None }
+    }
+
+    fn copy(&mut self) -> ReferenceStore {
+        self.spare.take().unwrap_or_else(|| self.state.clone())
+    }
+
+    fn give_back(&mut self, unchanged: ReferenceStore) {
+        self.spare = Some(unchanged);
     }
 }
 
@@ -214,6 +262,7 @@ impl Apart<'_> {
             now: self.operation.now,
             invoked: self.operation.invoked,
             answered: self.operation.answered.as_ref().map(|(answered, _)| *answered),
+            likely_over: self.operation.over,
             command,
             choice,
             expected,

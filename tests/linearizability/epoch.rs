@@ -4,10 +4,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fencepost_core::bug::Bugs;
 use fencepost_core::store::reference::ReferenceStore;
-use fencepost_core::store::tables::Contents;
 use fencepost_core::time::Timestamp;
 use fencepost_sim::rng::StreamKey;
 use fencepost_tests::pg_proxy::PgProxy;
@@ -20,10 +20,11 @@ use crate::coverage::Coverage;
 use crate::database::Database;
 use crate::disturbance::{DISTURBANCES, Disturbance, Saboteur};
 use crate::history::{Moments, Operation};
-use crate::search::{Verdict, explain};
+use crate::search::Verdict;
 use crate::sessions::Sessions;
 use crate::timeline::Unexplained;
 use crate::universe::{Draw, START};
+use crate::verdict::{STEPS_MAX, explain};
 
 /// Commands before the first history.
 const PRELUDE: usize = 60;
@@ -38,6 +39,29 @@ pub(crate) struct Tally {
     pub(crate) unknown: usize,
     /// What left some outcome unknown.
     disturbed: BTreeSet<Disturbance>,
+    /// What the time went into.
+    pub(crate) spent: Spent,
+}
+
+/// What the time went into, in the order of what is done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spent {
+    /// Emptying the database and filling it.
+    beginning: Duration,
+    /// The sessions.
+    running: Duration,
+    /// Waiting until nothing is under way any more.
+    silence: Duration,
+    /// Reading the rows.
+    reading: Duration,
+    /// Looking for an explanation.
+    searching: Duration,
+}
+
+/// Adds what passed since a moment, and makes it now.
+fn lap(sum: &mut Duration, since: &mut Instant) {
+    *sum += since.elapsed();
+    *since = Instant::now();
 }
 
 impl Tally {
@@ -62,23 +86,48 @@ impl Tally {
     }
 }
 
-/// Histories on one database.
-pub(crate) struct Epoch {
+/// A database and who is connected to it from one epoch to the next. The stores are not: they know definitions by job
+/// and version, and an epoch gives them to others.
+pub(crate) struct Ground {
+    database: Database,
     proxy: PgProxy,
-    sessions: Sessions,
     saboteur: Saboteur,
     looking: PgConnection,
+}
+
+impl Ground {
+    /// Makes it. The sessions' statements are rewritten as said.
+    pub(crate) async fn new(purpose: &str, rewrites: &[(&str, &str)]) -> Self {
+        let database = Database::create(purpose).await;
+        let proxy = PgProxy::start(database.options(), rewrites).await.expect("a loopback port is free");
+        Self {
+            proxy,
+            saboteur: Saboteur::connect(database.options()).await,
+            looking: database.connect().await,
+            database,
+        }
+    }
+
+    /// Deletes the database.
+    pub(crate) async fn remove(self) {
+        self.database.remove().await;
+    }
+}
+
+/// Histories on one database.
+pub(crate) struct Epoch<'a> {
+    ground: &'a mut Ground,
+    sessions: Sessions,
     /// What the store holds, as the explanations have it.
     state: ReferenceStore,
     now: Timestamp,
 }
 
-impl Epoch {
-    /// Empties the database and brings it into the state that a seed begins with. The sessions' statements are
-    /// rewritten as said.
-    pub(crate) async fn begin(database: &Database, seed: u64, rewrites: &[(&str, &str)]) -> Self {
-        let proxy = PgProxy::start(database.options(), rewrites).await.expect("a loopback port is free");
-        let store = database.empty_store().await;
+impl<'a> Epoch<'a> {
+    /// Empties the database and brings it into the state that a seed begins with.
+    pub(crate) async fn begin(ground: &'a mut Ground, seed: u64, tally: &mut Tally) -> Self {
+        let mut since = Instant::now();
+        let store = ground.database.empty_store().await;
         let mut stream = StreamKey::of(seed, "prelude").open();
         let mut state = ReferenceStore::new(Bugs::NONE);
         let mut steps: Vec<Step> = Vec::new();
@@ -92,34 +141,35 @@ impl Epoch {
             assert_eq!(state.apply(now, &command, &mut Vec::new()), seen, "one after the other they agree");
             steps.push(Step { now, command });
         }
-        Self {
-            sessions: Sessions::new(&proxy.options(database.options())),
-            proxy,
-            saboteur: Saboteur::connect(database.options()).await,
-            looking: database.connect().await,
-            state,
-            now,
-        }
+        lap(&mut tally.spent.beginning, &mut since);
+        let sessions = Sessions::new(&ground.proxy.options(ground.database.options()));
+        Self { ground, sessions, state, now }
     }
 
     /// Runs the history of a seed; says why it has no explanation.
     pub(crate) async fn history(&mut self, seed: u64, tally: &mut Tally) -> Result<(), String> {
+        let mut since = Instant::now();
         let disturbance = Disturbance::of(seed);
-        disturbance.prepare(seed, &self.proxy);
+        disturbance.prepare(seed, &self.ground.proxy);
         let moments = Arc::new(Moments::default());
         let (operations, ()) = tokio::join!(
             self.sessions.run(seed, &self.state, self.now, &moments),
-            self.saboteur.act(disturbance, seed, &moments),
+            self.ground.saboteur.act(disturbance, seed, &moments),
         );
-        self.proxy.disarm();
-        self.saboteur.wait_for_silence().await;
+        lap(&mut tally.spent.running, &mut since);
+        self.ground.proxy.disarm();
+        self.ground.saboteur.wait_for_silence().await;
+        lap(&mut tally.spent.silence, &mut since);
         tally.note(&operations, disturbance);
-        let contents = contents::read(&mut self.looking).await;
+        let contents = contents::read(&mut self.ground.looking).await;
+        lap(&mut tally.spent.reading, &mut since);
         let atoms = atoms_of(&operations, &self.state);
         if !has_contention(&atoms) {
             return Err("nobody met anybody in it".to_owned());
         }
-        match self.explain(&operations, &atoms, &contents) {
+        let verdict = explain(&operations, &atoms, &self.state, Some(&contents), STEPS_MAX);
+        lap(&mut tally.spent.searching, &mut since);
+        match verdict {
             Verdict::Explained(state) => {
                 self.state = *state;
                 self.now = operations.iter().map(|operation| operation.now).max().unwrap_or(self.now);
@@ -128,33 +178,15 @@ impl Epoch {
             Verdict::Impossible { .. } | Verdict::StrangeRows | Verdict::Undecided { .. } => {
                 let unexplained =
                     Unexplained { operations: &operations, start: &self.state, contents: &contents };
+                eprintln!("history {seed} ({disturbance:?}) has no explanation; it is being cut down");
                 Err(format!("({disturbance:?}) {}", unexplained.report()))
             }
         }
     }
-
-    /// Looks for an explanation, first one without what nobody heard of and left no trace: nearly always it never
-    /// took effect, and there are many ways in which it could have.
-    fn explain(&self, operations: &[Operation], atoms: &[Atom], contents: &Contents) -> Verdict {
-        let traces: BTreeSet<i64> =
-            numbers(&format!("{contents:?}")).chain(numbers(&format!("{operations:?}"))).collect();
-        let heard_or_seen = |atom: &&Atom| atom.answered.is_some() || atom.left_a_trace(&traces);
-        let likely: Vec<Atom> = atoms.iter().filter(heard_or_seen).cloned().collect();
-        match explain(&likely, &self.state, Some(contents)) {
-            Verdict::Explained(state) => Verdict::Explained(state),
-            _ if likely.len() < atoms.len() => explain(atoms, &self.state, Some(contents)),
-            verdict => verdict,
-        }
-    }
-}
-
-/// Every number of a text.
-fn numbers(text: &str) -> impl Iterator<Item = i64> {
-    text.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok())
 }
 
 /// Whether two atoms of different operations were under way at once and about the same.
-fn has_contention(atoms: &[Atom]) -> bool {
+pub(crate) fn has_contention(atoms: &[Atom]) -> bool {
     atoms.iter().enumerate().any(|(at, one)| {
         let others = || atoms[at + 1..].iter().filter(|other| other.operation != one.operation);
         others().any(|other| one.overlaps(other) && one.shares(other))

@@ -23,6 +23,8 @@ pub(crate) struct Operation {
     pub(crate) invoked: u64,
     /// The number of its answer and the answer; `None`: the outcome is unknown.
     pub(crate) answered: Option<(u64, Reply)>,
+    /// When whoever asked went on, with an answer or without.
+    pub(crate) over: u64,
 }
 
 /// The counter of a history.

@@ -10,7 +10,8 @@
 //! changes nothing is placed where it first fits; the others are tried in the order of their answers, which is nearly
 //! always right, but readers of a thing before its writers; only those are tried against each other that have to do
 //! with each other; from a dead end it goes back to the last atom that had a say in it; rows that nobody writes any
-//! more are compared at once with those at the end; and what nobody heard of is tried last.
+//! more are compared at once with those at the end, and those that keep an instant say beforehand who wrote them last; and
+//! what nobody heard of is tried last.
 
 use core::hash::{Hash, Hasher};
 use std::collections::hash_map::DefaultHasher;
@@ -18,12 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_core::store::reference::ReferenceStore;
 use fencepost_core::store::tables::Contents;
+use fencepost_core::time::Timestamp;
 
-use crate::atoms::{Atom, Effect};
-use crate::touches::{Thing, only, rows_of};
-
-/// How many steps the search through one part may take. One that needs more has not been decided.
-const STEPS_MAX: u64 = 3_000;
+use crate::atoms::{Atom, Effect, Moment};
+use crate::touches::{Thing, kept_stamps, only, rows_of};
 
 /// What came of a search.
 #[derive(Clone, Debug)]
@@ -48,37 +47,116 @@ pub(crate) enum Verdict {
     },
 }
 
-/// Looks for an order of the atoms that begins in `start` and, if given, ends in `contents`.
-pub(crate) fn explain(atoms: &[Atom], start: &ReferenceStore, contents: Option<&Contents>) -> Verdict {
-    let mut state = start.clone();
-    for part in parts(atoms) {
-        let mut search = Search::new(atoms, &part, contents);
-        match search.walk(&state) {
-            Step::Found(store) => state = *store,
-            Step::GivenUp => return Verdict::Undecided { part, stuck: search.stuck },
-            Step::DeadEnd(_) => return Verdict::Impossible { part, stuck: search.stuck },
+/// What is supposed of the atoms whose outcome nobody learnt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unheard {
+    /// They took effect, all of them.
+    TookEffect,
+    /// Each may have, or not.
+    Perhaps,
+}
+
+/// Atoms of which some order is looked for.
+pub(crate) struct Question<'a> {
+    /// All atoms of the history.
+    pub(crate) atoms: &'a [Atom],
+    /// Which of them can have an influence on each other.
+    meetings: Meetings,
+    precedence: Precedence,
+    /// What the store held at its beginning.
+    start: &'a ReferenceStore,
+    /// What it holds at its end, if that matters.
+    contents: Option<&'a Contents>,
+}
+
+/// For each atom those that must have taken effect before it, as the rows at the end tell.
+///
+/// A row that keeps the instant of whoever wrote it last says who that was; some keep that of the first one as well. Without
+/// this a search finds out at the last writer that another one should have been, and has many others to try before
+/// it comes to these two.
+struct Precedence(Vec<Vec<usize>>);
+
+impl Precedence {
+    fn of(atoms: &[Atom], start: &ReferenceStore, contents: &Contents) -> Self {
+        let mut before = vec![Vec::new(); atoms.len()];
+        let things: BTreeSet<Thing> = atoms.iter().flat_map(Atom::writes).copied().collect();
+        for thing in things {
+            let stamps = |at: usize| Some((at, atoms[at].stamp_on(&thing)?));
+            let stamped: Vec<_> = (0..atoms.len()).filter_map(stamps).collect();
+            let kept = kept_stamps(start, contents, &thing);
+            let only_one = |kept: Option<Timestamp>| {
+                let mut those = stamped.iter().filter(|(_, stamp)| Some(*stamp) == kept);
+                those.next().filter(|_| those.next().is_none()).map(|(at, _)| *at)
+            };
+            for (other, _) in &stamped {
+                if let Some(last) = only_one(kept.last).filter(|last| last != other) {
+                    before[last].push(*other);
+                }
+                if let Some(first) = only_one(kept.first).filter(|first| first != other) {
+                    before[*other].push(first);
+                }
+            }
         }
-    }
-    match contents {
-        Some(contents) if state.dump() != *contents => Verdict::StrangeRows,
-        Some(_) | None => Verdict::Explained(Box::new(state)),
+        Self(before)
     }
 }
 
-/// The parts of a history that have nothing to do with each other.
-fn parts(atoms: &[Atom]) -> Vec<Vec<usize>> {
-    let mut part_of: Vec<usize> = (0..atoms.len()).collect();
-    for a in 0..atoms.len() {
-        for b in a + 1..atoms.len() {
-            if part_of[a] != part_of[b] && atoms[a].meets(&atoms[b]) {
-                let (kept, gone) = (part_of[a].min(part_of[b]), part_of[a].max(part_of[b]));
-                part_of.iter_mut().filter(|part| **part == gone).for_each(|part| *part = kept);
+/// For each two atoms whether they meet.
+struct Meetings(Vec<Vec<bool>>);
+
+impl Meetings {
+    fn of(atoms: &[Atom]) -> Self {
+        Self(atoms.iter().map(|one| atoms.iter().map(|other| one.meets(other)).collect()).collect())
+    }
+
+    fn between(&self, one: usize, other: usize) -> bool {
+        self.0[one][other]
+    }
+}
+
+impl<'a> Question<'a> {
+    /// Of an order of atoms that begins in `start` and, if given, ends in `contents`.
+    pub(crate) fn new(atoms: &'a [Atom], start: &'a ReferenceStore, contents: Option<&'a Contents>) -> Self {
+        let precedence = match contents {
+            Some(contents) => Precedence::of(atoms, start, contents),
+            None => Precedence(vec![Vec::new(); atoms.len()]),
+        };
+        Self { atoms, meetings: Meetings::of(atoms), precedence, start, contents }
+    }
+
+    /// Looks for an order of the chosen atoms, by index, in at most so many steps, which it counts down.
+    pub(crate) fn explain(&self, chosen: &[usize], unheard: Unheard, steps: &mut u64) -> Verdict {
+        let mut state = self.start.clone();
+        for part in self.parts(chosen) {
+            let mut search = Search::new(self, &part, unheard, *steps);
+            let step = search.walk(&state);
+            *steps = search.steps_left;
+            match step {
+                Step::Found(store) => state = *store,
+                Step::GivenUp => return Verdict::Undecided { part, stuck: search.stuck },
+                Step::DeadEnd(_) => return Verdict::Impossible { part, stuck: search.stuck },
             }
         }
+        match self.contents {
+            Some(contents) if state.dump() != *contents => Verdict::StrangeRows,
+            Some(_) | None => Verdict::Explained(Box::new(state)),
+        }
     }
-    let numbers: BTreeSet<usize> = part_of.iter().copied().collect();
-    let members = |part: usize| (0..atoms.len()).filter(|at| part_of[*at] == part).collect();
-    numbers.into_iter().map(members).collect()
+
+    /// The parts of the chosen that have nothing to do with each other.
+    fn parts(&self, chosen: &[usize]) -> Vec<Vec<usize>> {
+        let mut parts: Vec<Vec<usize>> = Vec::new();
+        for at in chosen.iter().copied() {
+            let meets = |part: &Vec<usize>| part.iter().any(|other| self.meetings.between(at, *other));
+            let (mut own, apart): (Vec<Vec<usize>>, Vec<Vec<usize>>) = parts.into_iter().partition(meets);
+            own.push(vec![at]);
+            parts = apart;
+            parts.push(own.concat());
+        }
+        parts.iter_mut().for_each(|part| part.sort_unstable());
+        parts.sort_unstable();
+        parts
+    }
 }
 
 enum Step {
@@ -91,60 +169,81 @@ enum Step {
 /// The search through one part.
 struct Search<'a> {
     atoms: &'a [Atom],
+    meetings: &'a Meetings,
+    precedence: &'a Precedence,
+    unheard: Unheard,
     /// What the part may write, and the rows of it at the end.
     things: BTreeSet<Thing>,
     contents: Option<Contents>,
-    /// By answer, those without one last.
+    /// In the order that is tried first.
     order: Vec<usize>,
     /// For each atom those of the part that it can meet and that are under way at the same time.
     rivals: Vec<Vec<usize>>,
     done: Vec<bool>,
+    /// Of the part, and not done.
+    waits: Vec<bool>,
     placed: usize,
-    known_left: usize,
+    /// How many have to take effect yet.
+    needed: usize,
     /// Where there was no way on, and because of what.
     been: BTreeMap<(u64, u64), BTreeSet<usize>>,
     has_turned_back: bool,
-    steps: u64,
+    steps_left: u64,
     most_placed: usize,
     stuck: Vec<usize>,
 }
 
 impl<'a> Search<'a> {
-    fn new(atoms: &'a [Atom], part: &[usize], contents: Option<&Contents>) -> Self {
+    fn new(question: &'a Question<'a>, part: &[usize], unheard: Unheard, steps: u64) -> Self {
+        let (atoms, meetings) = (question.atoms, &question.meetings);
         let mut order = part.to_vec();
-        order.sort_by_key(|at| (atoms[*at].answered.unwrap_or(u64::MAX), atoms[*at].invoked));
-        let meets = |a: usize, b: usize| a != b && atoms[a].overlaps(&atoms[b]) && atoms[a].meets(&atoms[b]);
-        let rivals = |a: usize| part.iter().copied().filter(|b| meets(a, *b)).collect();
+        order.sort_by_key(|at| match unheard {
+            Unheard::TookEffect => (atoms[*at].likely_over, atoms[*at].invoked),
+            Unheard::Perhaps => (atoms[*at].answered.unwrap_or(u64::MAX), atoms[*at].invoked),
+        });
+        let meets = |a: usize, b: usize| a != b && atoms[a].overlaps(&atoms[b]) && meetings.between(a, b);
+        let mut rivals = vec![Vec::new(); atoms.len()];
+        for a in part.iter().copied() {
+            rivals[a] = part.iter().copied().filter(|b| meets(a, *b)).collect();
+        }
         let things: BTreeSet<Thing> = part.iter().flat_map(|at| atoms[*at].writes()).copied().collect();
-        Self {
+        let mut search = Self {
             atoms,
-            contents: contents.map(|contents| only(contents, &things)),
+            meetings,
+            precedence: &question.precedence,
+            unheard,
+            contents: question.contents.map(|contents| only(contents, &things)),
             things,
             order,
-            rivals: (0..atoms.len())
-                .map(|a| if part.contains(&a) { rivals(a) } else { Vec::new() })
-                .collect(),
+            rivals,
             done: vec![false; atoms.len()],
+            waits: (0..atoms.len()).map(|at| part.contains(&at)).collect(),
             placed: 0,
-            known_left: part.iter().filter(|at| atoms[**at].answered.is_some()).count(),
+            needed: 0,
             been: BTreeMap::new(),
             has_turned_back: false,
-            steps: 0,
+            steps_left: steps,
             most_placed: 0,
             stuck: Vec::new(),
-        }
+        };
+        search.needed = part.iter().filter(|at| search.has_to_take_effect(**at)).count();
+        search
+    }
+
+    fn has_to_take_effect(&self, at: usize) -> bool {
+        self.atoms[at].answered.is_some() || self.unheard == Unheard::TookEffect
     }
 
     fn walk(&mut self, state: &ReferenceStore) -> Step {
-        if self.known_left == 0 && self.ends_here(state) {
+        if self.needed == 0 && self.ends_here(state) {
             return Step::Found(Box::new(state.clone()));
         }
-        self.steps += 1;
-        if self.steps > STEPS_MAX {
-            return Step::GivenUp;
-        }
+        let Some(left) = self.steps_left.checked_sub(1) else { return Step::GivenUp };
+        self.steps_left = left;
         let may = self.may_be_next();
-        if let Some(at) = may.iter().copied().find(|at| self.is_as_seen_and_changes_nothing(*at, state)) {
+        let mut moment = Moment::at(state);
+        let fits = |at: &usize| self.is_as_seen_and_changes_nothing(*at, &mut moment);
+        if let Some(at) = may.iter().copied().find(fits) {
             // It is in nobody's way here, and everybody is freer once it is done: no other place is better.
             return self.go_on_with(at, state);
         }
@@ -152,7 +251,7 @@ impl<'a> Search<'a> {
         let mut because = BTreeSet::new();
         let candidates = self.worth_trying(may);
         for at in candidates.iter().copied() {
-            let Some(effect) = self.atoms[at].take_effect(state) else {
+            let Some(effect) = self.atoms[at].take_effect(&mut moment) else {
                 stuck.push(at);
                 because.insert(at);
                 continue;
@@ -167,7 +266,7 @@ impl<'a> Search<'a> {
                 step => return step,
             }
         }
-        if let Some(first) = candidates.first().copied().filter(|at| self.atoms[*at].answered.is_none()) {
+        if let Some(first) = candidates.first().copied().filter(|at| !self.has_to_take_effect(*at)) {
             // Only such are left, and this one may never have taken effect.
             match self.go_on_with(first, state) {
                 Step::DeadEnd(others) => because.extend(others),
@@ -205,7 +304,7 @@ impl<'a> Search<'a> {
                 return true;
             }
             for other in self.order.iter().copied().filter(|other| !self.done[*other]) {
-                if !reached.contains(&other) && self.atoms[one].meets(&self.atoms[other]) {
+                if !reached.contains(&other) && self.meetings.between(one, other) {
                     reached.insert(other);
                     open.push(other);
                 }
@@ -250,17 +349,19 @@ impl<'a> Search<'a> {
         step
     }
 
-    /// What may take effect next: nothing that was asked after something that still waits was answered.
+    /// What may take effect next: nothing that was asked after something that still waits was answered, and nothing
+    /// that has to come after something that waits.
     fn may_be_next(&self) -> Vec<usize> {
         let waiting = || self.order.iter().copied().filter(|at| !self.done[*at]);
         let first_answer = waiting().filter_map(|at| self.atoms[at].answered).min().unwrap_or(u64::MAX);
-        waiting().filter(|at| self.atoms[*at].invoked < first_answer).collect()
+        let is_early = |at: &usize| self.precedence.0[*at].iter().any(|other| self.waits[*other]);
+        waiting().filter(|at| self.atoms[*at].invoked < first_answer && !is_early(at)).collect()
     }
 
-    fn is_as_seen_and_changes_nothing(&self, at: usize, state: &ReferenceStore) -> bool {
+    fn is_as_seen_and_changes_nothing(&self, at: usize, moment: &mut Moment<'_>) -> bool {
         let atom = &self.atoms[at];
         let only_reads = atom.answered.is_some() && atom.writes().is_empty();
-        only_reads && matches!(atom.take_effect(state), Some(Effect::None))
+        only_reads && matches!(atom.take_effect(moment), Some(Effect::None))
     }
 
     /// Of what may be next, what has to do with the first, directly or through others that wait: the rest can as
@@ -273,7 +374,7 @@ impl<'a> Search<'a> {
             let reads = |rival: &&usize| !self.done[**rival] && self.atoms[at].spoils(&self.atoms[**rival]);
             self.rivals[at].iter().filter(reads).count()
         };
-        those.sort_by_key(|at| (self.atoms[*at].answered.is_none(), waiting_readers(*at)));
+        those.sort_by_key(|at| (!self.has_to_take_effect(*at), waiting_readers(*at)));
         those
     }
 
@@ -293,14 +394,16 @@ impl<'a> Search<'a> {
 
     fn place(&mut self, at: usize) {
         self.done[at] = true;
+        self.waits[at] = false;
         self.placed += 1;
-        self.known_left -= usize::from(self.atoms[at].answered.is_some());
+        self.needed -= usize::from(self.has_to_take_effect(at));
     }
 
     fn take_back(&mut self, at: usize) {
         self.done[at] = false;
+        self.waits[at] = true;
         self.placed -= 1;
-        self.known_left += usize::from(self.atoms[at].answered.is_some());
+        self.needed += usize::from(self.has_to_take_effect(at));
     }
 }
 

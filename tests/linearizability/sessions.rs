@@ -119,10 +119,11 @@ impl Member {
                 together.wait().await;
             }
             let outcome = self.store.execute_at(self.now, &command).await;
+            let over = self.moments.next();
             let answered = match outcome {
                 StoreOutcome::Replied(reply) => {
                     assert_eq!(reply.now, self.now, "the time that is passed in is the time that is used");
-                    Some((self.moments.next(), reply.reply))
+                    Some((over, reply.reply))
                 }
                 StoreOutcome::Unknown => None,
             };
@@ -133,6 +134,7 @@ impl Member {
                 command,
                 invoked,
                 answered,
+                over,
             });
         }
         self.operations

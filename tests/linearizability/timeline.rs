@@ -7,8 +7,11 @@ use fencepost_core::store::tables::Contents;
 
 use crate::atoms::{Atom, atoms_of};
 use crate::history::Operation;
-use crate::search::{Verdict, explain};
+use crate::search::Verdict;
+use crate::verdict::explain;
 
+/// How many steps are spent on one question while a history is cut down.
+const STEPS: u64 = 2_000;
 /// How much of a command or an answer is printed on one line.
 const LINE_MAX: usize = 2200;
 
@@ -33,7 +36,7 @@ impl Unexplained<'_> {
             let near = self.operations_that_meet(&suspects);
             self.draw(&mut report, self.operations, |index| near.contains(&index), &suspects);
         }
-        match explain(&self.atoms(self.operations), self.start, None) {
+        match self.explain(self.operations, None) {
             Verdict::Explained(store) => {
                 say(
                     &mut report,
@@ -41,7 +44,7 @@ impl Unexplained<'_> {
                 );
                 say(&mut report, "any such order. One of them ends with other rows than were found:");
                 say(&mut report, &rows_that_differ(&store.dump(), self.contents));
-                let part = match explain(&self.atoms(self.operations), self.start, Some(self.contents)) {
+                let part = match self.explain(self.operations, Some(self.contents)) {
                     Verdict::Impossible { part, .. } | Verdict::Undecided { part, .. } => part,
                     Verdict::Explained(_) | Verdict::StrangeRows => Vec::new(),
                 };
@@ -50,7 +53,7 @@ impl Unexplained<'_> {
             }
             Verdict::Impossible { .. } | Verdict::Undecided { .. } => {
                 let fewer = self.shortest_beginning();
-                let (part, stuck, why) = match explain(&self.atoms(&fewer), self.start, None) {
+                let (part, stuck, why) = match self.explain(&fewer, None) {
                     Verdict::Impossible { part, stuck } => {
                         (part, stuck, "the answers have no place in any order")
                     }
@@ -71,7 +74,7 @@ impl Unexplained<'_> {
         let is_explained_without = |index: usize| {
             let mut operations = self.operations.to_vec();
             operations[index].answered = None;
-            let verdict = explain(&self.atoms(&operations), self.start, Some(self.contents));
+            let verdict = self.explain(&operations, Some(self.contents));
             matches!(verdict, Verdict::Explained(_))
         };
         (0..self.operations.len()).filter(|index| is_explained_without(*index)).collect()
@@ -88,6 +91,10 @@ impl Unexplained<'_> {
     fn operations_of(&self, operations: &[Operation], some: &[usize]) -> Vec<usize> {
         let atoms = self.atoms(operations);
         some.iter().map(|at| atoms[*at].operation).collect()
+    }
+
+    fn explain(&self, operations: &[Operation], contents: Option<&Contents>) -> Verdict {
+        explain(operations, &self.atoms(operations), self.start, contents, STEPS)
     }
 
     fn atoms(&self, operations: &[Operation]) -> Vec<Atom> {
@@ -110,10 +117,8 @@ impl Unexplained<'_> {
         let mut answers: Vec<u64> =
             self.operations.iter().filter_map(|operation| Some(operation.answered.as_ref()?.0)).collect();
         answers.sort_unstable();
-        let is_unexplained = |until: u64| {
-            let atoms = self.atoms(&self.beginning(until));
-            !matches!(explain(&atoms, self.start, None), Verdict::Explained(_))
-        };
+        let is_unexplained =
+            |until: u64| !matches!(self.explain(&self.beginning(until), None), Verdict::Explained(_));
         let first = answers.partition_point(|until| !is_unexplained(*until));
         self.beginning(answers.get(first).copied().unwrap_or(u64::MAX))
     }

@@ -6,17 +6,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{ExecutionId, JobId, NodeId, TenantId};
 use fencepost_core::lease::{HeldLease, LeaseResource};
 use fencepost_core::store::command::{Command, RepairItem};
 use fencepost_core::store::reference::{Choice, Picked, ReferenceStore};
 use fencepost_core::store::reply::{
     AcquireReply, CancelReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply, FinishReply,
-    LeadershipReply, MaterialiseReply, PutOffReply, RemovalReply, RenewReply, RepairReply, Reply,
+    HoldReply, LeadershipReply, MaterialiseReply, PutOffReply, RemovalReply, RenewReply, RepairReply, Reply,
     TriggerReply,
 };
-use fencepost_core::store::row::{RefusalRow, RefusedResource};
-use fencepost_core::store::tables::{Contents, Tables};
+use fencepost_core::store::row::{RefusalRow, RefusedAction, RefusedResource};
+use fencepost_core::store::tables::{Contents, RefusalKey, Tables};
+use fencepost_core::time::Timestamp;
 use uuid::Uuid;
 
 use crate::history::Operation;
@@ -26,8 +28,8 @@ use crate::history::Operation;
 pub(crate) enum Thing {
     /// A lease's row.
     Lease(LeaseResource),
-    /// The refusals recorded about a lease.
-    Refusals(LeaseResource),
+    /// What is recorded of a node that was refused under a lease: a row's key.
+    Refusal(RefusalKey),
     /// A node's row.
     Node(NodeId),
     /// A tenant's row and the requests of its operators.
@@ -116,11 +118,13 @@ impl Touches {
         self
     }
 
-    /// What is written under leases that are read; a refusal is recorded.
-    fn guarded(leases: impl IntoIterator<Item = LeaseResource>, is_refused: bool) -> Self {
-        let leases: Vec<LeaseResource> = leases.into_iter().collect();
-        let refusals = leases.iter().copied().filter(|_| is_refused).map(Thing::Refusals).collect();
-        Self { reads: leases.into_iter().map(Thing::Lease).collect(), writes: refusals }
+    /// What `node` writes under leases that are read; a refusal of this action is recorded.
+    fn guarded(node: NodeId, leases: &[HeldLease], refused: Option<RefusedAction>) -> Self {
+        let refusals = leases.iter().flat_map(|held| refused.map(|action| refusal(node, *held, action)));
+        Self {
+            writes: refusals.collect(),
+            reads: leases.iter().map(|held| Thing::Lease(held.resource)).collect(),
+        }
     }
 
     /// Of an atom with this command, of one item where it is a batch, which gave this answer.
@@ -140,28 +144,54 @@ impl Touches {
 
     fn at_most(command: &Command, choice: &Choice, reply: Option<&Reply>, executions: &Executions) -> Self {
         let nothing = Self::default;
-        let held = |leases: &[HeldLease]| leases.iter().map(|held| held.resource).collect::<Vec<_>>();
-        let is_refused = reply.is_none_or(is_refusal);
-        let partition = LeaseResource::Partition;
+        let refused = |action| reply.is_none_or(is_refusal).then_some(action);
+        // A partition that no lease is presented for is presented under the token that nobody ever held.
+        let under = |leases: &[HeldLease], partition| -> [HeldLease; 1] {
+            let resource = LeaseResource::Partition(partition);
+            let presented = leases.iter().find(|held| held.resource == resource).copied();
+            [presented.unwrap_or(HeldLease { resource, token: FencingToken::NEVER })]
+        };
         match command {
             Command::ReadClock | Command::ScanDueJobs(_) | Command::ScanSweep(_) => nothing(),
             Command::Heartbeat(report) => nothing().write([Thing::Node(report.node)]),
             Command::AcquireLeadership(_) => nothing().write([Thing::Lease(LeaseResource::Leadership)]),
             Command::AcquirePartitions(_) => nothing().write(LeaseResource::all().map(Thing::Lease)),
-            Command::RenewLeases(ask) => renewed(&ask.leases),
-            Command::ReleaseLeases(ask) => renewed(&ask.leases),
+            Command::RenewLeases(ask) if reply.is_some_and(is_refusal) => {
+                Self::guarded(ask.node, &ask.leases, Some(RefusedAction::RenewLease))
+            }
+            Command::RenewLeases(ask) => {
+                let guarded = Self::guarded(ask.node, &ask.leases, refused(RefusedAction::RenewLease));
+                guarded.write(ask.leases.iter().map(|held| Thing::Lease(held.resource)))
+            }
+            Command::ReleaseLeases(ask) if reply.is_some_and(is_refusal) => {
+                Self::guarded(ask.node, &ask.leases, None)
+            }
+            Command::ReleaseLeases(ask) => {
+                nothing().write(ask.leases.iter().map(|held| Thing::Lease(held.resource)))
+            }
             Command::Materialise(ask) => {
                 let item = &ask.items[0];
                 let made = item.executions.iter().map(|execution| Thing::Execution(execution.id));
-                Self::guarded([partition(item.partition)], is_refused)
+                let leases = under(&ask.leases, item.partition);
+                Self::guarded(ask.node, &leases, refused(RefusedAction::Materialise))
                     .write(made.chain([Thing::Job(item.job)]))
             }
             Command::PutOffJobs(ask) => {
                 let item = &ask.items[0];
-                Self::guarded([partition(item.partition)], is_refused).write([Thing::Job(item.job)])
+                let leases = under(&ask.leases, item.partition);
+                Self::guarded(ask.node, &leases, refused(RefusedAction::Materialise))
+                    .write([Thing::Job(item.job)])
             }
             Command::PromoteDue(ask) => {
-                let guarded = Self::guarded(held(&ask.leases), is_refused);
+                let guarded = match reply {
+                    Some(Reply::Promoted { refused, .. }) => {
+                        let is_refused = |held: &&HeldLease| refused.iter().any(|(one, _)| one == *held);
+                        let those = ask.leases.iter().filter(is_refused);
+                        let recorded = those.map(|held| refusal(ask.node, *held, RefusedAction::Promote));
+                        Self::guarded(ask.node, &ask.leases, None).write(recorded)
+                    }
+                    _ => Self::guarded(ask.node, &ask.leases, Some(RefusedAction::Promote)),
+                };
                 guarded.write(picked(choice, executions))
             }
             Command::ScanOutbox(_) => nothing().write(picked(choice, executions)),
@@ -178,7 +208,8 @@ impl Touches {
                     RepairItem::DropOutbox { row } => Thing::Execution(row.execution),
                     RepairItem::RetireNode { node, .. } => Thing::Node(*node),
                 });
-                Self::guarded([LeaseResource::Leadership], is_refused).write(repaired)
+                let held = HeldLease { resource: LeaseResource::Leadership, token: ask.leadership };
+                Self::guarded(ask.node, &[held], refused(RefusedAction::Repair)).write(repaired)
             }
             Command::AcquireExecutions(ask) => {
                 nothing().write(ask.items.iter().map(|item| Thing::Execution(item.execution)))
@@ -206,13 +237,15 @@ impl Touches {
     }
 }
 
-fn renewed(leases: &[HeldLease]) -> Touches {
-    let things = leases.iter().flat_map(|held| [Thing::Lease(held.resource), Thing::Refusals(held.resource)]);
-    Touches::default().write(things)
+fn refusal(node: NodeId, held: HeldLease, action: RefusedAction) -> Thing {
+    Thing::Refusal((RefusedResource::Lease(held.resource), held.token, node, action))
 }
 
 fn is_refusal(reply: &Reply) -> bool {
     match reply {
+        Reply::LeasesRenewed(replies) | Reply::LeasesReleased(replies) => {
+            replies.iter().all(|reply| matches!(reply, HoldReply::Refused { .. }))
+        }
         Reply::Materialised(replies) => replies.iter().any(|reply| {
             matches!(reply, MaterialiseReply::StaleLease { .. } | MaterialiseReply::VersionChanged { .. })
         }),
@@ -290,6 +323,34 @@ pub(crate) fn rows_of(tables: &Tables, things: &BTreeSet<Thing>) -> Contents {
     }
 }
 
+/// The instants that the row of a thing keeps at the end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kept {
+    /// That of whoever wrote it first, if it was not there at the beginning.
+    pub(crate) first: Option<Timestamp>,
+    /// That of whoever wrote it last.
+    pub(crate) last: Option<Timestamp>,
+}
+
+/// Of a thing whose row keeps any.
+pub(crate) fn kept_stamps(start: &ReferenceStore, contents: &Contents, thing: &Thing) -> Kept {
+    let things = BTreeSet::from([*thing]);
+    let (before, after) = (rows_of(start.tables(), &things), only(contents, &things));
+    match thing {
+        Thing::Refusal(_) => Kept {
+            first: after.refusals.first().filter(|_| before.refusals.is_empty()).map(|row| row.first_at),
+            last: after.refusals.first().map(|row| row.last_at),
+        },
+        Thing::Message(_) => Kept {
+            first: after.malformed.first().filter(|_| before.malformed.is_empty()).map(|row| row.first_at),
+            last: after.malformed.first().map(|row| row.last_at),
+        },
+        Thing::Node(_) => Kept { first: None, last: after.nodes.first().map(|row| row.seen_at) },
+        Thing::Lease(_) => Kept { first: None, last: after.leases.first().map(|row| row.expires_at) },
+        Thing::Tenant(_) | Thing::TenantNames | Thing::Job(_) | Thing::Execution(_) => Kept::default(),
+    }
+}
+
 /// The same of rows that were found.
 pub(crate) fn only(contents: &Contents, things: &BTreeSet<Thing>) -> Contents {
     fn those<Row: Clone>(rows: &[Row], has: impl Fn(&Row) -> bool) -> Vec<Row> {
@@ -315,7 +376,7 @@ pub(crate) fn only(contents: &Contents, things: &BTreeSet<Thing>) -> Contents {
 
 fn refused(row: &RefusalRow) -> Thing {
     match row.resource {
-        RefusedResource::Lease(resource) => Thing::Refusals(resource),
+        RefusedResource::Lease(_) => Thing::Refusal((row.resource, row.token, row.node, row.action)),
         RefusedResource::Execution(id) => Thing::Execution(id),
     }
 }

@@ -25,6 +25,8 @@ use crate::contents;
 use crate::database::{Database, Store};
 use crate::judgement::{Ending, Seen, Stopped, Tally, Violation, Who, judge};
 
+mod crowd;
+
 /// No command has as many statements.
 const STATEMENTS_MAX: u64 = 60;
 /// Longer than the store itself waits for an answer.
@@ -33,6 +35,9 @@ const LIMIT: Duration = Duration::from_secs(15);
 /// Somebody waits for somebody's lock.
 const BLOCKED: &str = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() \
      AND wait_event_type = 'Lock' AND cardinality(pg_blocking_pids(pid)) > 0)";
+/// How many wait for somebody's lock.
+const HOW_MANY_BLOCKED: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+     AND wait_event_type = 'Lock' AND cardinality(pg_blocking_pids(pid)) > 0";
 /// Two wait for each other.
 const IN_A_CIRCLE: &str = "SELECT EXISTS (SELECT FROM pg_stat_activity a JOIN pg_stat_activity b USING (datname) \
      WHERE datname = current_database() AND a.pid <> b.pid AND a.pid = ANY (pg_blocking_pids(b.pid)) \
@@ -96,17 +101,23 @@ impl<'a> Stage<'a> {
     /// Plays every step of a case, until one must not be.
     pub(crate) async fn play(&mut self, case: &Case) -> Result<Tally, Violation> {
         let mut tally = Tally::default();
+        self.play_counting(case, &mut tally).await?;
+        Ok(tally)
+    }
+
+    /// The same, where the steps count up to the one that must not be.
+    pub(crate) async fn play_counting(&mut self, case: &Case, tally: &mut Tally) -> Result<(), Violation> {
         for who_stops in Who::BOTH {
             for passes in 0..STATEMENTS_MAX {
-                let seen = self.step(case, who_stops, Ending::GoesOn, passes, &mut tally).await?;
+                let seen = self.step(case, who_stops, Ending::GoesOn, passes, tally).await?;
                 if seen.stopped == Stopped::Never {
                     // So the one before was the last, with everything written and nothing committed.
-                    self.step(case, who_stops, Ending::Dies, passes.saturating_sub(1), &mut tally).await?;
+                    self.step(case, who_stops, Ending::Dies, passes.saturating_sub(1), tally).await?;
                     break;
                 }
             }
         }
-        Ok(tally)
+        Ok(())
     }
 
     async fn step(

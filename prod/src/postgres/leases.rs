@@ -1,7 +1,8 @@
 //! Leadership and partitions: granted by expiry, kept by owner and token.
 //!
-//! An acquisition locks `FOR UPDATE`, so it waits for the guarded writes under way; renewal and release lock `FOR
-//! NO KEY UPDATE` and pass them by. All decide by the rows as locked and the clock as read after that.
+//! An acquisition locks `FOR UPDATE`, so it waits for the guarded writes under way, and so does a release: what a
+//! node gives up it does not write under any more. A renewal locks `FOR NO KEY UPDATE` and passes them by. All
+//! decide by the rows as locked and the clock as read after that.
 
 use std::collections::BTreeMap;
 
@@ -160,13 +161,31 @@ pub(super) async fn acquire_partitions(
     Ok(cx.reply(now, Reply::Partitions { granted }))
 }
 
+/// Lease rows by number.
+type Locked = BTreeMap<i16, LeaseColumns>;
+
 /// The leases that were presented, locked against writes but not against guards.
-async fn lock(conn: &mut PgConnection, leases: &[HeldLease]) -> Result<BTreeMap<i16, LeaseColumns>, Fault> {
+async fn lock_to_renew(conn: &mut PgConnection, leases: &[HeldLease]) -> Result<Locked, Fault> {
     let numbers: Vec<i16> = leases.iter().map(|held| number(held.resource)).collect();
     let rows = sqlx::query_as!(
         LeaseColumns,
         "SELECT resource, token, owner, nonce, expires_at FROM lease WHERE resource = ANY($1)
          ORDER BY resource FOR NO KEY UPDATE",
+        &numbers,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.resource, row)).collect())
+}
+
+/// The leases that were presented, once no guarded write is under way: one that had read its guard before the release
+/// would else read and write the rest after it.
+async fn lock_to_release(conn: &mut PgConnection, leases: &[HeldLease]) -> Result<Locked, Fault> {
+    let numbers: Vec<i16> = leases.iter().map(|held| number(held.resource)).collect();
+    let rows = sqlx::query_as!(
+        LeaseColumns,
+        "SELECT resource, token, owner, nonce, expires_at FROM lease WHERE resource = ANY($1)
+         ORDER BY resource FOR UPDATE",
         &numbers,
     )
     .fetch_all(conn)
@@ -180,7 +199,7 @@ pub(super) async fn renew(
     ask: &RenewLeases,
 ) -> Result<StoreReply, Fault> {
     let mut tx = conn.begin().await?;
-    let rows = lock(&mut tx, &ask.leases).await?;
+    let rows = lock_to_renew(&mut tx, &ask.leases).await?;
     let now = cx.clock(&mut tx).await?;
     let mut refusals = Refusals::new(ask.node, RefusedAction::RenewLease);
     let mut renewed = Vec::new();
@@ -228,7 +247,7 @@ pub(super) async fn release(
     ask: &ReleaseLeases,
 ) -> Result<StoreReply, Fault> {
     let mut tx = conn.begin().await?;
-    let rows = lock(&mut tx, &ask.leases).await?;
+    let rows = lock_to_release(&mut tx, &ask.leases).await?;
     let now = cx.clock(&mut tx).await?;
     let mut released = Vec::new();
     let mut replies = Vec::with_capacity(ask.leases.len());

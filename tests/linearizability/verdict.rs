@@ -1,0 +1,157 @@
+//! Whether a history has a serial explanation: the search, told what to suppose of what nobody heard of.
+//!
+//! An atom of unknown outcome may take effect at any time from its invocation on, or never. A search that leaves
+//! this open at every step has twice as many ways per such atom, and cannot compare rows with those at the end
+//! as long as one of them may still write there. So the suppositions come first: of each operation without an
+//! answer either all took effect or nothing did, since that is how a server fails. They are tried in the order of how much
+//! they differ from the likeliest, which is what the rows at the end show: every operation has a time of its own, and most of
+//! what takes effect writes it somewhere. A supposition under which a thing that has changed was written by nobody needs no
+//! search. If none leads to an explanation, the search that leaves everything open has the last word.
+//!
+//! What must stay true: a history is said to be explained only by an order in which the reference semantics gave the
+//! answers and the rows; a supposition only says where to look first.
+
+use std::collections::BTreeSet;
+
+use fencepost_core::store::reference::ReferenceStore;
+use fencepost_core::store::tables::Contents;
+
+use crate::atoms::Atom;
+use crate::history::Operation;
+use crate::search::{Question, Unheard, Verdict};
+use crate::touches::{Thing, only, rows_of};
+
+/// How many steps a search may take under one supposition, at first and at last.
+const STEPS: [u64; 3] = [200, 2_000, 20_000];
+/// How many suppositions are tried.
+const SUPPOSITIONS_MAX: usize = 2_048;
+/// How many steps the search may take that leaves everything open.
+const STEPS_OPEN: u64 = 10_000;
+/// How many steps are spent on one history.
+pub(crate) const STEPS_MAX: u64 = 30_000;
+
+/// Looks for a serial explanation of a history that began in `start` and, if given, ended in `contents`, in about so
+/// many steps.
+pub(crate) fn explain(
+    operations: &[Operation],
+    atoms: &[Atom],
+    start: &ReferenceStore,
+    contents: Option<&Contents>,
+    steps: u64,
+) -> Verdict {
+    let question = Question::new(atoms, start, contents);
+    let all: Vec<usize> = (0..atoms.len()).collect();
+    let unheard: BTreeSet<usize> =
+        atoms.iter().filter(|atom| atom.answered.is_none()).map(|atom| atom.operation).collect();
+    let unheard: Vec<usize> = unheard.into_iter().collect();
+    let mut left = steps;
+    // Where no rows are to be reached at the end, nothing is gained by supposing.
+    let Some(contents) = contents else {
+        return question.explain(&all, Unheard::Perhaps, &mut left);
+    };
+    if unheard.is_empty() {
+        return question.explain(&all, Unheard::TookEffect, &mut left);
+    }
+    let changed = changed(atoms, start, contents);
+    let suppositions: Vec<Vec<usize>> = suppositions(&unheard, &likely(operations, atoms, contents))
+        .map(|took_effect| {
+            let is_chosen =
+                |at: &usize| atoms[*at].answered.is_some() || took_effect.contains(&atoms[*at].operation);
+            all.iter().copied().filter(is_chosen).collect::<Vec<usize>>()
+        })
+        .filter(|chosen| {
+            let is_written = |thing| chosen.iter().any(|at| atoms[*at].writes().contains(thing));
+            changed.iter().all(is_written)
+        })
+        .take(SUPPOSITIONS_MAX)
+        .collect();
+    let mut undecided = suppositions;
+    for steps in STEPS {
+        let mut still = Vec::new();
+        for chosen in undecided {
+            let mut own = steps.min(left);
+            let spent = own;
+            let verdict = question.explain(&chosen, Unheard::TookEffect, &mut own);
+            left -= spent - own;
+            match verdict {
+                Verdict::Explained(state) => return Verdict::Explained(state),
+                Verdict::Undecided { .. } => still.push(chosen),
+                Verdict::Impossible { .. } | Verdict::StrangeRows => {}
+            }
+        }
+        undecided = still;
+    }
+    question.explain(&all, Unheard::Perhaps, &mut left.clamp(1, STEPS_OPEN))
+}
+
+/// What is at the end otherwise than at the beginning.
+fn changed(atoms: &[Atom], start: &ReferenceStore, contents: &Contents) -> BTreeSet<Thing> {
+    let all: BTreeSet<Thing> = atoms.iter().flat_map(Atom::writes).copied().collect();
+    let has_changed = |thing: &Thing| {
+        let one = BTreeSet::from([*thing]);
+        rows_of(start.tables(), &one) != only(contents, &one)
+    };
+    all.into_iter().filter(has_changed).collect()
+}
+
+/// Of the operations without an answer those that left a trace.
+fn likely(operations: &[Operation], atoms: &[Atom], contents: &Contents) -> BTreeSet<usize> {
+    let traces: BTreeSet<i64> =
+        numbers(&format!("{contents:?}")).chain(numbers(&format!("{operations:?}"))).collect();
+    let unheard = atoms.iter().filter(|atom| atom.answered.is_none());
+    unheard.filter(|atom| atom.left_a_trace(&traces)).map(|atom| atom.operation).collect()
+}
+
+/// Every number of a text.
+fn numbers(text: &str) -> impl Iterator<Item = i64> {
+    text.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok())
+}
+
+/// The sets of these operations, those first that differ least from the likely one.
+fn suppositions<'a>(
+    unheard: &'a [usize],
+    likely: &'a BTreeSet<usize>,
+) -> impl Iterator<Item = BTreeSet<usize>> {
+    (0..=unheard.len()).flat_map(move |different| {
+        choices(unheard.len(), different).map(move |turned| {
+            let took_effect = |place: &usize| likely.contains(&unheard[*place]) != turned.contains(place);
+            (0..unheard.len()).filter(took_effect).map(|place| unheard[place]).collect()
+        })
+    })
+}
+
+/// Every way to choose so many of so many places, in order.
+fn choices(of: usize, count: usize) -> impl Iterator<Item = Vec<usize>> {
+    let mut next = (count <= of).then(|| (0..count).collect::<Vec<usize>>());
+    core::iter::from_fn(move || {
+        let current = next.clone()?;
+        next = (0..count).rev().find(|place| current[*place] < of - count + place).map(|place| {
+            let first = current[place] + 1;
+            let mut after = current.clone();
+            after.iter_mut().skip(place).zip(first..).for_each(|(chosen, at)| *chosen = at);
+            after
+        });
+        Some(current)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_choice_comes_once() {
+        assert_eq!(choices(4, 2).collect::<Vec<_>>(), [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]);
+        assert_eq!(choices(3, 0).count(), 1);
+        assert_eq!(choices(0, 1).count(), 0);
+    }
+
+    #[test]
+    fn suppositions_begin_with_the_likeliest() {
+        let all: Vec<BTreeSet<usize>> = suppositions(&[5, 7, 9], &BTreeSet::from([7])).collect();
+        assert_eq!(all.len(), 8);
+        assert_eq!(all[0], BTreeSet::from([7]));
+        assert_eq!(all[1], BTreeSet::from([5, 7]));
+        assert_eq!(all[7], BTreeSet::from([5, 9]));
+    }
+}
