@@ -20,7 +20,7 @@ use fencepost_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use action::{Action, Authority, OperatorAction, Timing};
-pub use bound::Bounds;
+pub use bound::{Bounds, JobLoad, Settings};
 pub(crate) use bound::RETRY_AFTER;
 pub use check::PlanError;
 pub use faults::{FaultSpec, Target};

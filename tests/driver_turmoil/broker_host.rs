@@ -17,7 +17,9 @@ use tokio::time::{Instant, interval, sleep_until};
 use turmoil::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use turmoil::net::{TcpListener, TcpStream};
 
-use crate::parcel::{Parcel, Parcels, answer, ask};
+use crate::parcel::{Asker, Parcel, Parcels, Route, answer};
+use crate::sightings::{Sighting, Sightings};
+use crate::weather::{Direction, WORKERS};
 
 const PUBLISH_PORT: u16 = 5672;
 pub(crate) const CONSUME_PORT: u16 = 5673;
@@ -119,8 +121,12 @@ impl Line {
 }
 
 /// What the broker keeps.
-#[derive(Clone, Default)]
-pub(crate) struct Broker(Arc<Mutex<State>>);
+#[derive(Clone)]
+pub(crate) struct Broker {
+    state: Arc<Mutex<State>>,
+    parcels: Parcels,
+    sightings: Sightings,
+}
 
 #[derive(Default)]
 struct State {
@@ -133,8 +139,12 @@ struct State {
 }
 
 impl Broker {
+    pub(crate) fn new(parcels: Parcels, sightings: Sightings) -> Self {
+        Self { state: Arc::default(), parcels, sightings }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("nobody panics while holding it")
+        self.state.lock().expect("nobody panics while holding it")
     }
 
     fn tell(&self) {
@@ -169,28 +179,25 @@ impl Broker {
     }
 
     /// Serves publishers and consumers.
-    pub(crate) async fn serve(self, parcels: Parcels) -> turmoil::Result {
+    pub(crate) async fn serve(self) -> turmoil::Result {
         // A crash ended every connection.
         self.lock().connections.clear();
         self.requeue(|_| true);
-        let publications = parcels.clone();
         let queues = self.clone();
-        let publishing = answer(PUBLISH_PORT, publications, move |parcel| match parcel {
-            Parcel::Messages(messages) => {
-                let outcomes = vec![PublishOutcome::Confirmed; messages.len()];
-                queues.lock().queue.extend(messages);
-                queues.tell();
-                Parcel::Outcomes(outcomes)
-            }
-            Parcel::Command(_) | Parcel::Reply(_) | Parcel::Outcomes(_) | Parcel::Message(_) => {
+        let publishing = answer(PUBLISH_PORT, self.parcels.clone(), move |parcel| match parcel {
+            Parcel::Messages(messages) => Parcel::Outcomes(queues.take_in(messages)),
+            Parcel::Command(..) | Parcel::Reply(_) | Parcel::Outcomes(_) | Parcel::Message(_) => {
                 panic!("only messages are published")
             }
         });
         let listener = TcpListener::bind(("0.0.0.0", CONSUME_PORT)).await?;
         let consuming = async move {
             loop {
-                let (connection, _) = listener.accept().await?;
-                tokio::spawn(self.clone().deliver(connection, parcels.clone()));
+                let (connection, from) = listener.accept().await?;
+                let from = turmoil::reverse_lookup(from.ip());
+                let worker = WORKERS.into_iter().find(|worker| from.as_deref() == Some(worker));
+                let worker = worker.expect("only workers consume");
+                tokio::spawn(self.clone().deliver(connection, worker));
             }
         };
         tokio::select! {
@@ -200,8 +207,21 @@ impl Broker {
         }
     }
 
+    /// Takes messages in, and confirms them.
+    fn take_in(&self, messages: Vec<Arc<ExecutionMessage>>) -> Vec<PublishOutcome> {
+        let outcomes = vec![PublishOutcome::Confirmed; messages.len()];
+        for message in &messages {
+            let (execution, dispatch_no) = (message.execution, message.dispatch_no);
+            self.sightings.add(Sighting::Confirmed { execution, dispatch_no });
+        }
+        self.lock().queue.extend(messages);
+        self.tell();
+        outcomes
+    }
+
     /// Serves one consumer to its end.
-    async fn deliver(self, connection: TcpStream, parcels: Parcels) {
+    async fn deliver(self, connection: TcpStream, worker: &'static str) {
+        let route = Route { node: worker, server: "broker", direction: Direction::Back };
         let (number, arrivals) = self.connect();
         let mut line = Line::on(connection);
         let (mut prefetch, mut open, mut tag) = (0, 0, 0);
@@ -211,7 +231,7 @@ impl Broker {
                 tag += 1;
                 open += 1;
                 self.lock().unacknowledged.insert((number, tag), Arc::clone(&message));
-                let parcel = parcels.park(Parcel::Message(message));
+                let parcel = self.parcels.park(Parcel::Message(message), route);
                 if line.say(Frame::Deliver(tag, parcel)).await.is_none() {
                     return self.disconnect(number);
                 }
@@ -237,13 +257,13 @@ impl Broker {
 }
 
 /// The publishing side, over the network.
-pub(crate) struct RemotePublisher(pub(crate) Parcels);
+pub(crate) struct RemotePublisher(pub(crate) Asker);
 
 impl PublishPort for RemotePublisher {
     async fn publish(&self, messages: Vec<Arc<ExecutionMessage>>) -> Vec<PublishOutcome> {
-        match ask("broker", PUBLISH_PORT, &self.0, Parcel::Messages(messages)).await {
+        match self.0.ask("broker", PUBLISH_PORT, Parcel::Messages(messages)).await {
             Parcel::Outcomes(outcomes) => outcomes,
-            Parcel::Command(_) | Parcel::Reply(_) | Parcel::Messages(_) | Parcel::Message(_) => {
+            Parcel::Command(..) | Parcel::Reply(_) | Parcel::Messages(_) | Parcel::Message(_) => {
                 panic!("the broker answers a publication with its outcomes")
             }
         }

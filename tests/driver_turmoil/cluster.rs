@@ -1,289 +1,324 @@
 //! The cluster: two schedulers, two workers, the store and the broker, each a host of its own.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use fencepost::driver::{self, LanePermits, SchedulerInterpreter, WorkerInterpreter};
-use fencepost::ports::{HandlerPort, NoFacts, NoNotifications, RuntimeClock, StopSignal};
+use fencepost::ports::{NoFacts, NoNotifications, RuntimeClock};
 use fencepost_core::bug::Bugs;
 use fencepost_core::config::{SchedulerConfig, WorkerConfig};
-use fencepost_core::effect::Invocation;
-use fencepost_core::event::{ErrorClass, HandlerResult};
-use fencepost_core::fencing::FencingToken;
-use fencepost_core::id::{ExecutionId, JobId, NodeId, TenantId};
-use fencepost_core::job::{HandlerName, JobDefinition};
-use fencepost_core::job_plan::plan_create;
+use fencepost_core::id::NodeId;
 use fencepost_core::scheduler::Scheduler;
-use fencepost_core::store::command::{Command, CreateTenant};
 use fencepost_core::store::reference::ReferenceStore;
-use fencepost_core::store::reply::{CreateJobReply, Reply};
 use fencepost_core::time::Span;
 use fencepost_core::worker::Worker;
+use fencepost_sim::sim_time::SimTime;
+use fencepost_sim::violation::{Property, Violation};
 use tokio::sync::watch;
 
 use crate::broker_host::{Broker, RemotePublisher};
 use crate::consumer::RemoteConsumer;
-use crate::parcel::Parcels;
-use crate::store_host::{self, BEGINNING, RemoteStore, SharedStore};
-use crate::trace::{Tally, Trace, Traced};
+use crate::handlers::{Call, Handlers};
+use crate::judge::Judge;
+use crate::parcel::{Asker, Parcels};
+use crate::sightings::{Sighting, Sightings};
+use crate::store_host::{self, RemoteStore, SharedStore};
+use crate::trace::{Trace, Traced};
+use crate::weather::{
+    Kind, LATENCY_MAX, LOSS_RATE, REPAIR_RATE, SCHEDULERS, Strike, TAIL_MAX, Target, Turn, WORKERS,
+};
+use crate::{settings, workload};
 
-/// How many jobs there are, each firing once a second.
-pub(crate) const JOBS: usize = 10;
-/// For how many seconds they fire.
-const FIRING_SECS: u64 = 80;
-/// How long after the last fault and the last fire all work may take to end, in simulated seconds: longer
-/// than the sweep waits before it repeats a dispatch that led to nothing.
-const SETTLE_SECS: u64 = 200;
-/// How long a drain may take, in simulated seconds.
-const DRAIN_SECS: u64 = 30;
-
-/// A change of the weather.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Fault {
-    /// Nothing travels between the two any more.
-    Cut(&'static str, &'static str),
-    /// Everything does again.
-    Mend(&'static str, &'static str),
-    /// The host is gone.
-    Crash(&'static str),
-    /// It is back, as another node.
-    Restart(&'static str),
-}
-
-/// One call of a handler.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
-    pub(crate) execution: ExecutionId,
-    pub(crate) token: FencingToken,
-    pub(crate) attempt: u32,
-}
+/// How finely the network keeps time: what is sent within a step arrives in a later one.
+const STEP: Duration = Duration::from_millis(40);
 
 /// All of it.
 pub(crate) struct Cluster {
     sim: turmoil::Sim<'static>,
-    store: SharedStore,
-    calls: Arc<Mutex<Vec<Call>>>,
-    trace: Trace,
-    shutdown: watch::Sender<bool>,
+    pub(crate) shared: Shared,
+    pub(crate) judge: Judge,
+    shutdown: BTreeMap<&'static str, watch::Sender<bool>>,
+    /// How often each host was really struck.
+    pub(crate) struck: BTreeMap<(Kind, &'static str), u64>,
 }
 
 /// What the nodes share with the test.
 #[derive(Clone)]
-struct Shared {
-    parcels: Parcels,
-    trace: Trace,
-    calls: Arc<Mutex<Vec<Call>>>,
-    nodes: Arc<AtomicU64>,
-    shutdown: watch::Receiver<bool>,
+pub(crate) struct Shared {
+    pub(crate) store: SharedStore,
+    pub(crate) parcels: Parcels,
+    pub(crate) trace: Trace,
+    pub(crate) calls: Arc<Mutex<Vec<Call>>>,
+    sightings: Sightings,
+    processes: Arc<Mutex<Processes>>,
+    bugs: Bugs,
+}
+
+/// The processes that there are and were.
+#[derive(Default)]
+struct Processes {
+    /// On which host each node ran.
+    hosts: BTreeMap<NodeId, &'static str>,
+    /// The node that each host runs.
+    running: BTreeMap<&'static str, NodeId>,
 }
 
 impl Cluster {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, bugs: Bugs) -> Self {
         let mut sim = turmoil::Builder::new()
             .rng_seed(seed)
-            .tick_duration(Duration::from_millis(10))
+            .tick_duration(STEP)
             .min_message_latency(Duration::from_millis(1))
-            .max_message_latency(Duration::from_millis(60))
+            .max_message_latency(LATENCY_MAX)
+            .repair_rate(REPAIR_RATE)
             .udp_capacity(4_096)
             .tcp_capacity(4_096)
-            .simulation_duration(Duration::from_secs(3_600))
+            .simulation_duration(Duration::from_secs(100_000))
             .build();
-        let (shutdown, shutdown_asked) = watch::channel(false);
+        let sightings = Sightings::default();
         let shared = Shared {
+            store: SharedStore::new(ReferenceStore::new(bugs), sightings.clone()),
             parcels: Parcels::default(),
             trace: Trace::new(),
             calls: Arc::default(),
-            nodes: Arc::default(),
-            shutdown: shutdown_asked,
+            sightings: sightings.clone(),
+            processes: Arc::default(),
+            bugs,
         };
-        let store: SharedStore = Arc::new(Mutex::new(with_jobs()));
-        let (served, parcels) = (Arc::clone(&store), shared.parcels.clone());
-        sim.host("store", move || store_host::serve(Arc::clone(&served), parcels.clone()));
-        let (broker, parcels) = (Broker::default(), shared.parcels.clone());
-        sim.host("broker", move || broker.clone().serve(parcels.clone()));
-        for name in ["scheduler-1", "scheduler-2"] {
-            let shared = shared.clone();
-            sim.host(name, move || schedule(name, shared.clone()));
+        workload::set_up(&shared.store);
+        let (served, parcels) = (shared.store.clone(), shared.parcels.clone());
+        sim.host("store", move || store_host::serve(served.clone(), parcels.clone()));
+        let broker = Broker::new(shared.parcels.clone(), sightings.clone());
+        sim.host("broker", move || broker.clone().serve());
+        let mut shutdown = BTreeMap::new();
+        for name in SCHEDULERS {
+            let (shared, asked) = (shared.clone(), channel(&mut shutdown, name));
+            sim.host(name, move || schedule(name, shared.clone(), asked.clone()));
         }
-        for name in ["worker-1", "worker-2"] {
-            let shared = shared.clone();
-            sim.host(name, move || work(name, shared.clone()));
+        for name in WORKERS {
+            let (shared, asked) = (shared.clone(), channel(&mut shutdown, name));
+            sim.host(name, move || work(name, shared.clone(), asked.clone()));
         }
-        Self { sim, store, calls: shared.calls, trace: shared.trace, shutdown }
+        Self { sim, shared, judge: Judge::new(sightings), shutdown, struck: BTreeMap::new() }
     }
 
-    /// Lets time pass, with these faults at their seconds, until all work has ended.
-    pub(crate) fn run_until_settled(&mut self, faults: &[(u64, Fault)]) {
-        for (second, fault) in faults {
-            self.run_to(*second);
-            self.strike(*fault);
-        }
-        self.run_to(FIRING_SECS + 1);
-        let limit = self.sim.elapsed() + Duration::from_secs(SETTLE_SECS);
-        while !self.has_settled() {
-            assert!(self.sim.elapsed() < limit, "work did not end: {:?}", self.unsettled());
-            self.run_to(self.sim.elapsed().as_secs() + 1);
-        }
+    /// How long it has run.
+    pub(crate) fn now(&self) -> SimTime {
+        SimTime::ZERO.plus(Span::from(self.sim.elapsed()))
     }
 
-    /// Asks every node to end in order, and waits until all have.
-    pub(crate) fn drain(&mut self) {
-        self.shutdown.send_replace(true);
-        let limit = self.sim.elapsed() + Duration::from_secs(DRAIN_SECS);
-        for name in ["scheduler-1", "scheduler-2", "worker-1", "worker-2"] {
-            while self.sim.is_host_running(name) {
-                assert!(self.sim.elapsed() < limit, "{name} did not drain");
-                self.step();
+    /// Lets time pass until this moment, or until something breaks.
+    pub(crate) fn run_to(&mut self, until: SimTime) -> Result<(), Violation> {
+        while self.now() < until {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// The schedulers that are up, ascending.
+    pub(crate) fn live_schedulers(&self) -> Vec<NodeId> {
+        let processes = self.shared.processes();
+        let mut nodes: Vec<_> =
+            SCHEDULERS.iter().filter_map(|name| processes.running.get(name)).copied().collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
+    /// Asks every node to end in order, and waits until all have, but not for longer than this.
+    pub(crate) fn drain(&mut self, within: Span) -> Result<(), Violation> {
+        for asked in self.shutdown.values() {
+            asked.send_replace(true);
+        }
+        let limit = self.now().plus(within);
+        while let Some(name) = self.shutdown.keys().find(|name| self.sim.is_host_running(**name)) {
+            if self.now() > limit {
+                let detail = format!("{name} was asked to drain {within} ago, and is still there");
+                return Err(Violation {
+                    invariant: "drain-ends",
+                    property: Property::Liveness,
+                    at: self.now(),
+                    detail,
+                });
+            }
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<(), Violation> {
+        let stepped = self.sim.step();
+        stepped.map_err(|error| Violation {
+            invariant: "no-host-fails",
+            property: Property::Internal,
+            at: self.now(),
+            detail: error.to_string(),
+        })?;
+        self.judge.look(&self.shared.processes().hosts)
+    }
+
+    /// A strike begins or ends.
+    pub(crate) fn turn(&mut self, turn: Turn, strike: Strike) {
+        match (strike.target, turn) {
+            (Target::Host(host), Turn::Begins) => {
+                if self.sim.is_host_running(host) {
+                    *self.struck.entry((strike.kind, host)).or_default() += 1;
+                }
+                self.strike_host(host, strike.kind);
+            }
+            (Target::Host(host), Turn::Ends) => self.mend_host(host, strike.kind),
+            (Target::Link { node, server }, Turn::Begins) => {
+                self.shared.parcels.change_weather(strike.target, Some(strike.kind));
+                self.strike_link(node, server, strike.kind);
+            }
+            (Target::Link { node, server }, Turn::Ends) => {
+                self.shared.parcels.change_weather(strike.target, None);
+                self.mend_link(node, server, strike.kind);
             }
         }
     }
 
-    pub(crate) fn with_store(&self, look: impl FnOnce(&ReferenceStore)) {
-        look(&self.store.lock().expect("nobody panics while holding it"));
-    }
-
-    pub(crate) fn calls(&self) -> Vec<Call> {
-        self.calls.lock().expect("nobody panics while holding it").clone()
-    }
-
-    pub(crate) fn trace(&self) -> u64 {
-        self.trace.hash()
-    }
-
-    pub(crate) fn tally(&self) -> Tally {
-        self.trace.tally()
-    }
-
-    fn step(&mut self) {
-        self.sim.step().expect("no host fails, whatever is done to it");
-    }
-
-    fn run_to(&mut self, second: u64) {
-        while self.sim.elapsed() < Duration::from_secs(second) {
-            self.step();
+    fn strike_host(&mut self, host: &'static str, kind: Kind) {
+        match kind {
+            Kind::Crash => self.kill(host, |sim| sim.crash(host)),
+            Kind::Bounce => self.kill(host, |sim| sim.bounce(host)),
+            Kind::Drain => {
+                self.shutdown[host].send_replace(true);
+            }
+            Kind::Hold | Kind::Cut | Kind::CutThere | Kind::CutBack | Kind::Tail | Kind::Loss => {
+                unreachable!("{kind} strikes links")
+            }
         }
     }
 
-    fn strike(&mut self, fault: Fault) {
-        match fault {
-            Fault::Cut(one, other) => self.sim.partition(one, other),
-            Fault::Mend(one, other) => self.sim.repair(one, other),
-            Fault::Crash(host) => self.sim.crash(host),
-            Fault::Restart(host) => self.sim.bounce(host),
+    fn mend_host(&mut self, host: &'static str, kind: Kind) {
+        match kind {
+            Kind::Crash => self.sim.bounce(host),
+            Kind::Bounce => {}
+            Kind::Drain => {
+                self.shutdown[host].send_replace(false);
+                self.kill(host, |sim| sim.bounce(host));
+            }
+            Kind::Hold | Kind::Cut | Kind::CutThere | Kind::CutBack | Kind::Tail | Kind::Loss => {
+                unreachable!("{kind} strikes links")
+            }
         }
     }
 
-    fn unsettled(&self) -> Vec<String> {
-        let store = self.store.lock().expect("nobody panics while holding it");
-        let tables = store.tables();
-        let jobs = tables.jobs().iter().filter(|job| job.next_fire_time.is_some());
-        let executions = tables.executions().iter().filter(|execution| !execution.state.is_terminal());
-        let jobs = jobs.map(|job| format!("job {} has a fire to come", job.id));
-        let executions = executions.map(|row| format!("execution {} is {}", row.id, row.state));
-        let outbox = tables.outbox().iter().map(|row| format!("outbox row of {}", row.execution));
-        jobs.chain(executions).chain(outbox).collect()
+    fn strike_link(&mut self, node: &'static str, server: &'static str, kind: Kind) {
+        match kind {
+            Kind::Hold => self.sim.hold(node, server),
+            Kind::Cut => self.sim.partition(node, server),
+            Kind::CutThere => self.sim.partition_oneway(node, server),
+            Kind::CutBack => self.sim.partition_oneway(server, node),
+            Kind::Tail => self.sim.set_link_max_message_latency(node, server, TAIL_MAX),
+            Kind::Loss => self.sim.set_link_fail_rate(node, server, LOSS_RATE),
+            Kind::Crash | Kind::Bounce | Kind::Drain => unreachable!("{kind} strikes hosts"),
+        }
     }
 
-    fn has_settled(&self) -> bool {
-        self.unsettled().is_empty()
+    fn mend_link(&mut self, node: &'static str, server: &'static str, kind: Kind) {
+        match kind {
+            Kind::Hold => self.sim.release(node, server),
+            Kind::Cut => self.sim.repair(node, server),
+            Kind::CutThere => self.sim.repair_oneway(node, server),
+            Kind::CutBack => self.sim.repair_oneway(server, node),
+            Kind::Tail => self.sim.set_link_max_message_latency(node, server, LATENCY_MAX),
+            Kind::Loss => {
+                self.sim.set_link_fail_rate(node, server, 0.0);
+                self.sim.repair(node, server);
+            }
+            Kind::Crash | Kind::Bounce | Kind::Drain => unreachable!("{kind} strikes hosts"),
+        }
+    }
+
+    /// Ends a host's process in this way, if one is running.
+    fn kill(&mut self, host: &'static str, how: impl FnOnce(&mut turmoil::Sim<'static>)) {
+        let killed = self.shared.processes().running.remove(host);
+        how(&mut self.sim);
+        if let Some(node) = killed {
+            self.shared.sightings.add_in_passing(Sighting::Ended { node });
+        }
     }
 }
 
-/// A store with jobs that fire once a second, for a while, and are never too late.
-fn with_jobs() -> ReferenceStore {
-    let mut store = ReferenceStore::new(Bugs::NONE);
-    let tenant = TenantId::from_u128(1);
-    let create = Command::CreateTenant(CreateTenant { tenant, name: "tests".into() });
-    store.apply(BEGINNING, &create, &mut Vec::new());
-    let end = BEGINNING.plus(Span::from_secs(FIRING_SECS));
-    for number in 0..JOBS {
-        let schedule = if number % 2 == 0 {
-            r#"{"kind": "cron", "expr": "* * * * * *"}"#.to_owned()
-        } else {
-            format!(r#"{{"kind": "interval", "start": "{BEGINNING}", "every_ms": 1000}}"#)
-        };
-        let definition = JobDefinition::parse(&format!(
-            r#"{{"name": "job {number}", "handler": {{"name": "sample"}}, "schedule": {schedule},
-                "bounds": {{"end": "{end}"}}, "misfire_grace_ms": 600000,
-                "retry": {{"max_attempts": 10, "base_ms": 500, "cap_ms": 5000, "max_rescues": 100,
-                           "max_lost_starts": 100}}}}"#
-        ));
-        let definition = definition.expect("it is a definition");
-        let job = JobId::from_u128(0x1000 + number as u128);
-        let planned = plan_create(tenant, job, None, definition, BEGINNING).expect("it fires");
-        let made = store.apply(BEGINNING, &Command::CreateJob(planned), &mut Vec::new());
-        assert_eq!(made.reply, Reply::JobCreated(CreateJobReply::Created));
-    }
-    store
+fn channel(
+    shutdown: &mut BTreeMap<&'static str, watch::Sender<bool>>,
+    name: &'static str,
+) -> watch::Receiver<bool> {
+    let (sender, receiver) = watch::channel(false);
+    shutdown.insert(name, sender);
+    receiver
+}
+
+async fn asked_to_drain(mut asked: watch::Receiver<bool>) {
+    asked.wait_for(|asked| *asked).await.expect("the test outlives the hosts");
 }
 
 impl Shared {
-    /// The next node's id. A restart is another node.
-    fn node(&self) -> NodeId {
-        NodeId::from_u128(1 + u128::from(self.nodes.fetch_add(1, Ordering::Relaxed)))
+    fn processes(&self) -> MutexGuard<'_, Processes> {
+        self.processes.lock().expect("nobody panics while holding it")
     }
 
-    fn shutdown(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut asked = self.shutdown.clone();
-        async move {
-            asked.wait_for(|asked| *asked).await.expect("the test outlives the hosts");
-        }
+    /// A process starts: a new node, whether or not the host has had one before.
+    fn begin(&self, host: &'static str) -> NodeId {
+        let mut processes = self.processes();
+        let node = NodeId::from_u128(1 + processes.hosts.len() as u128);
+        processes.hosts.insert(node, host);
+        processes.running.insert(host, node);
+        node
+    }
+
+    /// A process has ended by itself.
+    fn end(&self, host: &'static str, node: NodeId) {
+        self.processes().running.remove(host);
+        self.sightings.add(Sighting::Ended { node });
+    }
+
+    fn asker(&self, me: &'static str) -> Asker {
+        Asker { me, parcels: self.parcels.clone() }
+    }
+
+    fn store(&self, me: &'static str, node: NodeId) -> Arc<RemoteStore> {
+        Arc::new(RemoteStore { asker: self.asker(me), node })
+    }
+
+    fn records(&self) -> (Trace, Sightings) {
+        (self.trace.clone(), self.sightings.clone())
     }
 }
 
-async fn schedule(name: &'static str, shared: Shared) -> turmoil::Result {
-    let config = SchedulerConfig::new(shared.node(), name.into());
-    let role = Traced { role: Scheduler::new(config), name, trace: shared.trace.clone() };
+async fn schedule(name: &'static str, shared: Shared, asked: watch::Receiver<bool>) -> turmoil::Result {
+    let node = shared.begin(name);
+    let config = SchedulerConfig { bugs: shared.bugs, ..settings::scheduler(node, name) };
+    let within = config.drain_within;
+    let role = Traced::new(Scheduler::new(config), name, node, within, shared.records());
     let interpreter = SchedulerInterpreter::new(
-        Arc::new(RemoteStore(shared.parcels.clone())),
-        Arc::new(RemotePublisher(shared.parcels.clone())),
+        shared.store(name, node),
+        Arc::new(RemotePublisher(shared.asker(name))),
         NoNotifications,
         Arc::new(NoFacts),
         LanePermits::default(),
     );
-    driver::run(role, interpreter, RuntimeClock::start(), shared.shutdown()).await;
+    driver::run(role, interpreter, RuntimeClock::start(), asked_to_drain(asked)).await;
+    shared.end(name, node);
     Ok(())
 }
 
-async fn work(name: &'static str, shared: Shared) -> turmoil::Result {
-    let handler = HandlerName::parse("sample").expect("it is a name");
-    let handlers = BTreeMap::from([(handler, BTreeSet::from([1]))]);
-    let mut config = WorkerConfig::new(shared.node(), name.into(), handlers);
-    config.slots = 32;
-    let role = Traced { role: Worker::new(config), name, trace: shared.trace.clone() };
+async fn work(name: &'static str, shared: Shared, asked: watch::Receiver<bool>) -> turmoil::Result {
+    let node = shared.begin(name);
+    let config = WorkerConfig { bugs: shared.bugs, ..settings::worker(node, name) };
+    let within = config.drain_within;
+    let role = Traced::new(Worker::new(config), name, node, within, shared.records());
+    let (calls, sightings) = (Arc::clone(&shared.calls), shared.sightings.clone());
     let interpreter = WorkerInterpreter::new(
-        Arc::new(RemoteStore(shared.parcels.clone())),
+        shared.store(name, node),
         RemoteConsumer::new(shared.parcels.clone()),
-        Arc::new(Handlers(Arc::clone(&shared.calls))),
+        Arc::new(Handlers { node, sightings, calls }),
         Arc::new(NoFacts),
         LanePermits::default(),
     );
-    driver::run(role, interpreter, RuntimeClock::start(), shared.shutdown()).await;
+    driver::run(role, interpreter, RuntimeClock::start(), asked_to_drain(asked)).await;
+    shared.end(name, node);
     Ok(())
-}
-
-/// Notes its calls, takes some time, and now and then fails the first time.
-struct Handlers(Arc<Mutex<Vec<Call>>>);
-
-impl HandlerPort for Handlers {
-    async fn run(&self, invocation: Invocation, stop: StopSignal) -> HandlerResult {
-        let execution = invocation.run.execution;
-        let call = Call { execution, token: invocation.run.token, attempt: invocation.attempt };
-        self.0.lock().expect("nobody panics while holding it").push(call);
-        let dice = u64::from(execution.as_bytes()[15]);
-        tokio::select! {
-            biased;
-            _ = stop.stopped() => HandlerResult::Stopped,
-            () = tokio::time::sleep(Duration::from_millis(5 + dice * 2)) => {
-                if dice % 16 == 0 && invocation.attempt == 1 {
-                    let error = "the first attempt fails".into();
-                    HandlerResult::Failed { class: ErrorClass::Retryable, error, retry_after: None }
-                } else {
-                    HandlerResult::Completed
-                }
-            }
-        }
-    }
 }

@@ -122,7 +122,7 @@ impl Keeper {
                 },
                 frame = line.hear() => match frame {
                     Some(Frame::Deliver(tag, parcel)) => {
-                        let Some(Parcel::Message(message)) = self.parcels.collect(parcel) else {
+                        let Some((Parcel::Message(message), _)) = self.parcels.collect(parcel) else {
                             panic!("a delivery carries a message")
                         };
                         self.tell(ConsumeEvent::Delivered { delivery: Delivery { epoch, tag }, message: Ok(message) });

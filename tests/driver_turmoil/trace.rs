@@ -1,13 +1,23 @@
 //! The trace: a rolling hash over every event and every effect of every role, in the order they happened.
+//!
+//! A role that writes its trace also tells the oracles what only it can know: what it heard, whom it gave up, and
+//! how its drain ended.
 
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
 use fencepost::driver::Role;
+use fencepost_core::effect::{SchedulerEffect, StopReason, WorkerEffect};
 use fencepost_core::event::{PublishOutcome, SchedulerEvent, WorkerEvent};
+use fencepost_core::id::NodeId;
+use fencepost_core::lease::RunId;
 use fencepost_core::store::StoreOutcome;
-use fencepost_core::time::Monotonic;
+use fencepost_core::store::reply::StoreReply;
+use fencepost_core::time::{Monotonic, Span};
 use fencepost_core::wakeup::WakeReason;
+use fencepost_sim::oracle::{DrainEnd, HandlerObservation};
+
+use crate::sightings::{Sighting, Sightings};
 
 /// FNV-1a: the same on every machine, unlike the standard hasher.
 #[derive(Clone, Copy)]
@@ -54,17 +64,22 @@ impl Trace {
         what.hash(&mut self.0.lock().expect("nobody panics while holding it").0);
     }
 
-    fn count(&self, event: &impl Countable) {
+    fn count(&self, event: &impl Legible) {
         event.count(&mut self.0.lock().expect("nobody panics while holding it").1);
     }
 }
 
-/// An event that may tell of a failure outside.
-pub(crate) trait Countable {
+/// An event, as far as anybody but its role looks into it.
+pub(crate) trait Legible {
+    /// Counts it, if it tells of a failure outside.
     fn count(&self, tally: &mut Tally);
+    /// What the store has answered, if that is what it brings.
+    fn heard(&self) -> Option<&StoreReply>;
+    /// Whether it asks for a drain.
+    fn asks_to_drain(&self) -> bool;
 }
 
-impl Countable for SchedulerEvent {
+impl Legible for SchedulerEvent {
     fn count(&self, tally: &mut Tally) {
         match self {
             Self::StoreReplied { outcome: StoreOutcome::Unknown, .. } => tally.store_unknown += 1,
@@ -78,9 +93,24 @@ impl Countable for SchedulerEvent {
             | Self::DrainRequested => {}
         }
     }
+
+    fn heard(&self) -> Option<&StoreReply> {
+        match self {
+            Self::StoreReplied { outcome: StoreOutcome::Replied(reply), .. } => Some(reply),
+            Self::Tick
+            | Self::StoreReplied { .. }
+            | Self::Published { .. }
+            | Self::Notified { .. }
+            | Self::DrainRequested => None,
+        }
+    }
+
+    fn asks_to_drain(&self) -> bool {
+        matches!(self, Self::DrainRequested)
+    }
 }
 
-impl Countable for WorkerEvent {
+impl Legible for WorkerEvent {
     fn count(&self, tally: &mut Tally) {
         match self {
             Self::StoreReplied { outcome: StoreOutcome::Unknown, .. } => tally.store_unknown += 1,
@@ -92,19 +122,98 @@ impl Countable for WorkerEvent {
             | Self::DrainRequested => {}
         }
     }
+
+    fn heard(&self) -> Option<&StoreReply> {
+        match self {
+            Self::StoreReplied { outcome: StoreOutcome::Replied(reply), .. } => Some(reply),
+            Self::Tick
+            | Self::StoreReplied { .. }
+            | Self::ConsumerLost { .. }
+            | Self::Delivered { .. }
+            | Self::HandlerFinished { .. }
+            | Self::DrainRequested => None,
+        }
+    }
+
+    fn asks_to_drain(&self) -> bool {
+        matches!(self, Self::DrainRequested)
+    }
+}
+
+/// An effect, as far as the oracles look into it.
+pub(crate) trait Telling {
+    /// The run that it gives up, and why.
+    fn gives_up(&self) -> Option<(RunId, StopReason)>;
+    /// Whether it says that the drain is over.
+    fn is_drained(&self) -> bool;
+}
+
+impl Telling for SchedulerEffect {
+    fn gives_up(&self) -> Option<(RunId, StopReason)> {
+        None
+    }
+
+    fn is_drained(&self) -> bool {
+        matches!(self, Self::Drained)
+    }
+}
+
+impl Telling for WorkerEffect {
+    fn gives_up(&self) -> Option<(RunId, StopReason)> {
+        match self {
+            Self::StopHandler { run, reason } => Some((*run, *reason)),
+            Self::Store { .. }
+            | Self::Consume { .. }
+            | Self::StopConsuming
+            | Self::Ack { .. }
+            | Self::StartHandler(_)
+            | Self::Report(_)
+            | Self::Drained => None,
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        matches!(self, Self::Drained)
+    }
 }
 
 /// A role that writes its trace.
 pub(crate) struct Traced<R> {
-    pub(crate) role: R,
-    pub(crate) name: &'static str,
-    pub(crate) trace: Trace,
+    role: R,
+    name: &'static str,
+    node: NodeId,
+    trace: Trace,
+    sightings: Sightings,
+    drain_within: Span,
+    latest: Monotonic,
+    /// Since when it drains.
+    drains_since: Option<Monotonic>,
+}
+
+impl<R> Traced<R> {
+    pub(crate) fn new(
+        role: R,
+        name: &'static str,
+        node: NodeId,
+        drain_within: Span,
+        (trace, sightings): (Trace, Sightings),
+    ) -> Self {
+        let latest = Monotonic::ZERO;
+        Self { role, name, node, trace, sightings, drain_within, latest, drains_since: None }
+    }
+
+    fn drain_end(&self) -> DrainEnd {
+        match self.drains_since {
+            Some(since) if self.latest.since(since) >= self.drain_within => DrainEnd::CutShort,
+            Some(_) | None => DrainEnd::InTime,
+        }
+    }
 }
 
 impl<R: Role> Role for Traced<R>
 where
-    R::Event: Hash + Countable,
-    R::Effect: Hash,
+    R::Event: Hash + Legible,
+    R::Effect: Hash + Telling,
 {
     type Event = R::Event;
     type Effect = R::Effect;
@@ -121,15 +230,27 @@ where
         self.trace.note(&(self.name, now));
         self.trace.note(&event);
         self.trace.count(&event);
+        self.latest = now;
+        if event.asks_to_drain() {
+            self.drains_since.get_or_insert(now);
+        }
+        if let Some(reply) = event.heard() {
+            self.sightings.add(Sighting::Heard { node: self.node, reply: reply.clone() });
+        }
         self.role.handle(now, event);
     }
 
     fn poll_effect(&mut self) -> Option<R::Effect> {
-        let effect = self.role.poll_effect();
-        if let Some(effect) = &effect {
-            self.trace.note(effect);
+        let effect = self.role.poll_effect()?;
+        self.trace.note(&effect);
+        if let Some((run, reason)) = effect.gives_up() {
+            let seen = HandlerObservation::GivenUp { node: self.node, run, reason };
+            self.sightings.add(Sighting::Handler(seen));
         }
-        effect
+        if effect.is_drained() {
+            self.sightings.add(Sighting::Drained { node: self.node, how: self.drain_end() });
+        }
+        Some(effect)
     }
 
     fn next_wakeup(&self) -> Option<(Monotonic, WakeReason)> {

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use fencepost_core::config::{SchedulerConfig, WorkerConfig};
 use fencepost_core::job::JobDefinition;
 use fencepost_core::limits;
 use fencepost_core::retry::{RESCUE_DELAY_MAX, RETRY_AFTER_MAX};
@@ -32,6 +33,36 @@ pub struct Bounds {
     pub drain: Span,
 }
 
+/// What the bounds are computed from: a plan's, or those of a cluster that is driven by something else.
+#[derive(Clone, Debug)]
+pub struct Settings<'a> {
+    /// How long the cluster had run when everything healed.
+    pub elapsed: Span,
+    /// How far the store's clock stepped back in all: stored instants lie that much further ahead.
+    pub clock_back: Span,
+    /// How long processes take to be up again after the heal.
+    pub restarts: Span,
+    /// The schedulers' settings.
+    pub schedulers: Vec<&'a SchedulerConfig>,
+    /// The workers' settings.
+    pub workers: Vec<&'a WorkerConfig>,
+    /// How many executions side by side the workers that live on can take.
+    pub slots: u64,
+    /// The jobs.
+    pub jobs: Vec<JobLoad<'a>>,
+}
+
+/// How long a job's executions may take.
+#[derive(Clone, Copy, Debug)]
+pub struct JobLoad<'a> {
+    /// The job.
+    pub definition: &'a JobDefinition,
+    /// What its target wishes for after a failure.
+    pub wish: Span,
+    /// The longest run of its handler.
+    pub longest_run: Span,
+}
+
 /// What a target wishes for after a failure, in the simulation.
 pub(crate) const RETRY_AFTER: Span = Span::from_secs(7);
 
@@ -39,19 +70,37 @@ impl Bounds {
     /// Those of a plan.
     #[must_use]
     pub fn of(plan: &Plan) -> Self {
-        let elapsed = plan.heal.at.since(SimTime::ZERO);
-        let clock_back = clock_back(plan);
+        let jobs = plan.jobs.iter().filter_map(|job| match &job.definition {
+            Definition::Readable(definition) => {
+                let wishes = job.behaviour.kind == BehaviourKind::FailsWithWish;
+                let wish = if wishes { RETRY_AFTER.min(RETRY_AFTER_MAX) } else { Span::ZERO };
+                Some(JobLoad { definition, wish, longest_run: job.behaviour.most })
+            }
+            Definition::Text(_) => None,
+        });
+        Self::from_settings(&Settings {
+            elapsed: plan.heal.at.since(SimTime::ZERO),
+            clock_back: clock_back(plan),
+            restarts: restarts(plan),
+            schedulers: plan.schedulers.iter().map(|spec| &spec.config).collect(),
+            workers: plan.workers.iter().map(|spec| &spec.config).collect(),
+            slots: surviving_slots(plan),
+            jobs: jobs.collect(),
+        })
+    }
+
+    /// Those of a cluster.
+    #[must_use]
+    pub fn from_settings(settings: &Settings<'_>) -> Self {
+        let Settings { elapsed, clock_back, .. } = *settings;
         let call = limits::STORE_CALL_TIMEOUT.times(2);
-        let schedulers = || plan.schedulers.iter().map(|spec| &spec.config);
-        let longest = |span: fn(&fencepost_core::config::SchedulerConfig) -> Span| {
-            schedulers().map(span).max().unwrap_or(Span::ZERO)
-        };
+        let schedulers = || settings.schedulers.iter().copied();
+        let longest = |span: fn(&SchedulerConfig) -> Span| schedulers().map(span).max().unwrap_or(Span::ZERO);
         let ttl = longest(|config| config.lease_ttl);
         // After a step back, a dead owner's lease lies ahead, by up to the longest lease there is.
         let lease = if clock_back > Span::ZERO { limits::LEASE_TTL_MAX } else { ttl };
         let cycle = longest(|config| config.cycle_every);
-        let starting = restarts(plan);
-        let leader = starting.plus(lease).plus(cycle.times(3)).plus(call);
+        let leader = settings.restarts.plus(lease).plus(cycle.times(3)).plus(call);
 
         let live = if clock_back > Span::ZERO {
             limits::LIVENESS_AHEAD_MAX
@@ -74,24 +123,23 @@ impl Bounds {
             .plus(poll.times(4))
             .plus(limits::PUBLISH_TIMEOUT.times(2));
 
-        let worker_ttl = plan.workers.iter().map(|spec| spec.config.lease_ttl).max().unwrap_or(Span::ZERO);
+        let workers = || settings.workers.iter().copied();
+        let worker_ttl = workers().map(|config| config.lease_ttl).max().unwrap_or(Span::ZERO);
         let sweep = longest(|config| config.sweep_every);
         let run_lease = if clock_back > Span::ZERO { limits::LEASE_TTL_MAX } else { worker_ttl };
         let orphans = leader.plus(run_lease).plus(sweep.times(4)).plus(call);
 
-        let wait_base = plan.workers.iter().map(|spec| spec.config.defer_delay).max().unwrap_or(Span::ZERO);
+        let wait_base = workers().map(|config| config.defer_delay).max().unwrap_or(Span::ZERO);
         let redispatch = growing(longest(|config| config.redispatch_after), limits::REDISPATCH_DELAY_MAX);
         let work = outbox
             .plus(growing(wait_base, limits::WAIT_DELAY_MAX).times(2))
             .plus(redispatch.times(2))
             .plus(orphans)
-            .plus(longest_chain(plan, run_lease, sweep))
-            .plus(backlog(plan));
+            .plus(longest_chain(settings, run_lease, sweep))
+            .plus(backlog(settings));
         let drain_within = |within: Span| within.plus(call);
-        let drain = plan
-            .workers
-            .iter()
-            .map(|spec| spec.config.drain_within)
+        let drain = workers()
+            .map(|config| config.drain_within)
             .chain(schedulers().map(|config| config.drain_within))
             .map(drain_within)
             .max()
@@ -129,43 +177,34 @@ fn restarts(plan: &Plan) -> Span {
     schedulers.chain(workers).max().unwrap_or(Span::ZERO).plus(plan.network.detect.most)
 }
 
-/// The longest that one execution can take from its first lease to its end.
-fn longest_chain(plan: &Plan, lease: Span, sweep: Span) -> Span {
-    let definitions = plan.jobs.iter().filter_map(|job| match &job.definition {
-        Definition::Readable(definition) => Some((definition, job.behaviour.kind)),
-        Definition::Text(_) => None,
-    });
-    definitions.map(|(definition, kind)| chain(definition, kind, lease, sweep)).max().unwrap_or(Span::ZERO)
+/// How many executions side by side the workers that live on can take.
+fn surviving_slots(plan: &Plan) -> u64 {
+    let dead: BTreeSet<NodeSlot> = plan.heal.dead.iter().copied().collect();
+    let workers = plan.workers.iter().enumerate();
+    let living = workers.filter(|(index, _)| !dead.contains(&plan.worker_slot(*index)));
+    living.map(|(_, spec)| u64::from(spec.config.slots)).sum()
 }
 
-fn chain(definition: &JobDefinition, kind: BehaviourKind, lease: Span, sweep: Span) -> Span {
-    let retry = &definition.retry;
-    let wish =
-        if kind == BehaviourKind::FailsWithWish { RETRY_AFTER.min(RETRY_AFTER_MAX) } else { Span::ZERO };
+/// The longest that one execution can take from its first lease to its end.
+fn longest_chain(settings: &Settings<'_>, lease: Span, sweep: Span) -> Span {
+    settings.jobs.iter().map(|job| chain(job, lease, sweep)).max().unwrap_or(Span::ZERO)
+}
+
+fn chain(job: &JobLoad<'_>, lease: Span, sweep: Span) -> Span {
+    let (definition, retry) = (job.definition, &job.definition.retry);
     let attempt =
-        definition.attempt_timeout.plus(retry.cap.max(wish)).plus(limits::STORE_CALL_TIMEOUT.times(2));
+        definition.attempt_timeout.plus(retry.cap.max(job.wish)).plus(limits::STORE_CALL_TIMEOUT.times(2));
     let losses = u64::from(retry.max_rescues) + u64::from(retry.max_lost_starts.min(4));
     let loss = lease.plus(sweep.times(2)).plus(RESCUE_DELAY_MAX);
     attempt.times(u64::from(retry.max_attempts)).plus(loss.times(losses))
 }
 
 /// How long the survivors need for what has piled up: every job's worst attempt, over their slots.
-fn backlog(plan: &Plan) -> Span {
-    let dead: BTreeSet<NodeSlot> = plan.heal.dead.iter().copied().collect();
-    let slots: u64 = plan
-        .workers
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| !dead.contains(&plan.worker_slot(*index)))
-        .map(|(_, spec)| u64::from(spec.config.slots))
-        .sum();
-    let all = plan.jobs.iter().fold(Span::ZERO, |sum, job| match &job.definition {
-        Definition::Readable(definition) => {
-            let attempts = u64::from(definition.retry.max_attempts);
-            sum.plus(definition.attempt_timeout.plus(job.behaviour.most).times(attempts))
-        }
-        Definition::Text(_) => sum,
+fn backlog(settings: &Settings<'_>) -> Span {
+    let all = settings.jobs.iter().fold(Span::ZERO, |sum, job| {
+        let attempts = u64::from(job.definition.retry.max_attempts);
+        sum.plus(job.definition.attempt_timeout.plus(job.longest_run).times(attempts))
     });
     // Each job may have a handful of executions waiting.
-    all.times(8).divided_by(slots.max(1))
+    all.times(8).divided_by(settings.slots.max(1))
 }
