@@ -2,6 +2,7 @@
 
 use crate::case::Case;
 
+pub(crate) mod batches;
 pub(crate) mod leases;
 pub(crate) mod operators;
 pub(crate) mod schedulers;

@@ -76,6 +76,8 @@ pub(crate) struct Stage<'a> {
     database: &'a Database,
     arranging: Store,
     looking: PgConnection,
+    /// Hold rows, where a crowd is to wait for them.
+    holders: Vec<PgConnection>,
     guarded: Side,
     rival: Side,
 }
@@ -87,6 +89,7 @@ impl<'a> Stage<'a> {
             database,
             arranging: Store::on(database.options().clone()),
             looking: database.connect().await,
+            holders: Vec::new(),
             guarded: Side::open(database, rewrites).await,
             rival: Side::open(database, rewrites).await,
         }

@@ -10,15 +10,15 @@ use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{
     DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, Occurrence, TenantId,
 };
-use fencepost_core::job::StoredDefinition;
+use fencepost_core::job::{StoredDefinition, Unreadable};
 use fencepost_core::lease::{HeldLease, LeaseResource, RunId};
 use fencepost_core::partition::PartitionId;
 use fencepost_core::store::command::{
     AcquireExecution, AcquireExecutions, AcquireLeadership, AcquirePartitions, CancelExecution, Command,
     CreateJob, CreateTenant, DeferExecutions, DeleteJob, FinishExecution, FinishExecutions, Heartbeat,
-    Materialise, MaterialiseJob, NewExecution, OperatorRequest, OutboxId, PromoteDue, ReleaseLeases,
-    RemoveOutbox, RenewExecutions, RenewLeases, Repair, RepairItem, ReturnOutbox, RunOutcome, TakeOverEnd,
-    TriggerJob,
+    Materialise, MaterialiseJob, NewExecution, OperatorRequest, OutboxId, PromoteDue, PutOffJob, PutOffJobs,
+    ReleaseLeases, RemoveOutbox, RenewExecutions, RenewLeases, Repair, RepairItem, ReturnOutbox, RunOutcome,
+    TakeOverEnd, TriggerJob,
 };
 use fencepost_core::store::row::{NodeRole, NodeState};
 use fencepost_core::time::{Span, Timestamp};
@@ -57,6 +57,12 @@ pub(crate) fn at(seconds: u64, command: Command) -> Act {
 pub(crate) fn job() -> JobId {
     let is_first = |id: &JobId| PartitionId::of(*id).number() == 0;
     (1..).map(JobId::from_u128).find(is_first).expect("ids are spread over the partitions")
+}
+
+/// The first id that lies in the partition after it.
+pub(crate) fn next_job() -> JobId {
+    let is_second = |id: &JobId| PartitionId::of(*id).number() == 1;
+    (1..).map(JobId::from_u128).find(is_second).expect("ids are spread over the partitions")
 }
 
 /// Its partition.
@@ -188,8 +194,6 @@ pub(crate) fn materialise(fire: u64) -> Command {
 
 /// By the owner: the job that was to fire in that second.
 pub(crate) fn put_off(fire: u64) -> Command {
-    use fencepost_core::job::Unreadable;
-    use fencepost_core::store::command::{PutOffJob, PutOffJobs};
     let unreadable = Unreadable { reason: "a new kind".into(), schema: 2, zone_data: "2026a".into() };
     Command::PutOffJobs(PutOffJobs {
         node: OWNER,
