@@ -5,7 +5,11 @@
 
 #[path = "servers/broker.rs"]
 mod broker;
+#[path = "servers/last_line.rs"]
+mod last_line;
 #[path = "servers/outbox_gauges.rs"]
 mod outbox_gauges;
 #[path = "servers/throwaway_servers.rs"]
 mod throwaway_servers;
+#[path = "servers/unsuitable.rs"]
+mod unsuitable;

@@ -1,14 +1,15 @@
 //! The database's schema: connecting, migrating, and refusing to run on another version of it.
 //!
 //! Migrations are numbered SQL in `migrations/`, compiled in. A database that holds something else is
-//! left alone: nothing is created beside tables that are not ours.
+//! left alone: nothing is created beside tables that are not ours. All that are missing are applied in one
+//! transaction, so that a right that the role lacks, or a server that goes away, leaves the database as it was.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::migrate::{Migrate, Migrator};
+use sqlx::migrate::{Migrate, MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection, PgPool};
+use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
 
 use crate::failure::Failure;
 use crate::postgres::PLANNING;
@@ -17,6 +18,10 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
 
 /// The oldest server that is supported, as `server_version_num` has it.
 const OLDEST_SERVER: i32 = 150_000;
+/// The advisory lock of whoever migrates, held to the end of the transaction: "fencepst" in ASCII.
+const MIGRATING: i64 = 0x6665_6e63_6570_7374;
+/// The role may not do that.
+const INSUFFICIENT_PRIVILEGE: &str = "42501";
 /// How long connecting may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
@@ -73,37 +78,79 @@ pub async fn connect(url: &str) -> Result<PgPool, Failure> {
     let version: String = sqlx::query_scalar("SELECT current_setting('server_version_num')")
         .fetch_one(&pool)
         .await
-        .map_err(|error| Failure::unavailable(format!("the database at {place} does not answer: {error}")))?;
-    if version.parse::<i32>().is_ok_and(|version| version < OLDEST_SERVER) {
-        let what = format!(
-            "the database at {place} runs PostgreSQL {version}, and 15 is the oldest that is supported"
-        );
-        return Err(Failure::unavailable(what));
-    }
+        .map_err(|error| unanswered(&error))?;
+    require_supported(&place, &version)?;
     Ok(pool)
+}
+
+/// `version` is `server_version_num`: 150018 is 15.18.
+fn require_supported(place: &str, version: &str) -> Result<(), Failure> {
+    let Ok(number) = version.parse::<i32>() else {
+        let what =
+            format!("what runs at {place} is no PostgreSQL that is known: it calls itself {version:?}");
+        return Err(Failure::unavailable(what).hint("PostgreSQL 15 or newer is needed"));
+    };
+    if number >= OLDEST_SERVER {
+        return Ok(());
+    }
+    let (major, minor) = (number / 10_000, number % 10_000);
+    let what = format!("the database at {place} runs PostgreSQL {major}.{minor}, which is not supported");
+    Err(Failure::unavailable(what).hint("PostgreSQL 15 or newer is needed"))
+}
+
+/// What it means that the server did not do what it was asked.
+fn unanswered(error: &sqlx::Error) -> Failure {
+    if let sqlx::Error::Database(refused) = error
+        && refused.code().as_deref() == Some(INSUFFICIENT_PRIVILEGE)
+    {
+        return Failure::usage(format!("the database's role lacks a right: {refused}"))
+            .hint("make it the owner of the database, or GRANT CREATE, USAGE ON SCHEMA public TO it");
+    }
+    Failure::unavailable(format!("the database does not answer: {error}"))
 }
 
 /// Brings the schema up to this version.
 ///
 /// # Errors
-/// The database is out of reach, holds something else, or was migrated by a newer version.
+/// The database is out of reach, holds something else, or was migrated by a newer version; or the role may not. In
+/// each case it is left as it was, unless the server goes away during the commit itself.
 pub async fn migrate(pool: &PgPool) -> Result<Migrated, Failure> {
-    let before = applied(pool).await?;
-    if before.is_empty() && holds_tables(pool).await? {
+    let mut transaction = pool.begin().await.map_err(|error| unanswered(&error))?;
+    // The migrator has a lock too, and gives it back before the commit.
+    sqlx::query("SELECT pg_advisory_xact_lock($1)")
+        .bind(MIGRATING)
+        .execute(&mut *transaction)
+        .await
+        .map_err(|error| unanswered(&error))?;
+    let before = applied(&mut transaction).await?;
+    if before.is_empty() && holds_tables(&mut transaction).await? {
         let what = "the database holds tables that are not Fencepost's, and was left as it is";
         return Err(
             Failure::usage(what).hint("create an empty database for Fencepost, and name it in the URL")
         );
     }
-    MIGRATIONS.run(pool).await.map_err(|error| match error {
-        sqlx::migrate::MigrateError::VersionMissing(version) => Failure::usage(format!(
+    MIGRATIONS.run(&mut *transaction).await.map_err(not_migrated)?;
+    let after = applied(&mut transaction).await?;
+    transaction.commit().await.map_err(|error| {
+        Failure::unavailable(format!("whether the schema was migrated is not known: {error}"))
+            .hint("run `fencepost migrate` again: it does what is missing")
+    })?;
+    Ok(Migrated { version: after.last().copied().unwrap_or_default(), applied: after.len() - before.len() })
+}
+
+fn not_migrated(error: MigrateError) -> Failure {
+    match error {
+        MigrateError::VersionMissing(version) => Failure::usage(format!(
             "the schema is at version {version}, which is newer than this program knows"
         ))
         .hint("run a newer fencepost; migrations are never undone"),
+        MigrateError::VersionMismatch(version) => {
+            Failure::usage(format!("migration {version} of this schema is not the one that this program has"))
+                .hint("the database was migrated by another build: run that one, or create an empty database")
+        }
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => unanswered(&error),
         other => Failure::unavailable(format!("the schema cannot be migrated: {other}")),
-    })?;
-    let after = applied(pool).await?;
-    Ok(Migrated { version: after.last().copied().unwrap_or_default(), applied: after.len() - before.len() })
+    }
 }
 
 /// Refuses a database whose schema is not this version's.
@@ -111,7 +158,8 @@ pub async fn migrate(pool: &PgPool) -> Result<Migrated, Failure> {
 /// # Errors
 /// A usage failure that says what to run.
 pub async fn require_current(pool: &PgPool) -> Result<(), Failure> {
-    let applied = applied(pool).await?;
+    let mut connection = pool.acquire().await.map_err(|error| unanswered(&error))?;
+    let applied = applied(&mut connection).await?;
     let needed = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or_default();
     match applied.last() {
         Some(version) if *version >= needed => Ok(()),
@@ -124,20 +172,18 @@ pub async fn require_current(pool: &PgPool) -> Result<(), Failure> {
 }
 
 /// The versions that were applied, ascending.
-async fn applied(pool: &PgPool) -> Result<Vec<i64>, Failure> {
-    let unavailable = |error: String| Failure::unavailable(format!("the database does not answer: {error}"));
+async fn applied(connection: &mut PgConnection) -> Result<Vec<i64>, Failure> {
     let there: bool = sqlx::query_scalar("SELECT to_regclass('_sqlx_migrations') IS NOT NULL")
-        .fetch_one(pool)
+        .fetch_one(&mut *connection)
         .await
-        .map_err(|error| unavailable(error.to_string()))?;
+        .map_err(|error| unanswered(&error))?;
     if !there {
         return Ok(Vec::new());
     }
-    let mut connection = pool.acquire().await.map_err(|error| unavailable(error.to_string()))?;
     let mut versions: Vec<i64> = connection
         .list_applied_migrations("_sqlx_migrations")
         .await
-        .map_err(|error| unavailable(error.to_string()))?
+        .map_err(not_migrated)?
         .into_iter()
         .map(|migration| migration.version)
         .collect();
@@ -145,14 +191,15 @@ async fn applied(pool: &PgPool) -> Result<Vec<i64>, Failure> {
     Ok(versions)
 }
 
-async fn holds_tables(pool: &PgPool) -> Result<bool, Failure> {
+/// Whether anything is there that somebody made: tables, views, sequences.
+async fn holds_tables(connection: &mut PgConnection) -> Result<bool, Failure> {
     sqlx::query_scalar(
         "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                        WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p', 'v', 'm'))",
+                        WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S'))",
     )
-    .fetch_one(pool)
+    .fetch_one(connection)
     .await
-    .map_err(|error| Failure::unavailable(format!("the database does not answer: {error}")))
+    .map_err(|error| unanswered(&error))
 }
 
 #[cfg(test)]
@@ -168,5 +215,14 @@ mod tests {
             connect(&format!("postgres://nobody@{address}/nothing")).await.expect_err("nobody is there");
         let text = failure.to_string().to_lowercase();
         assert!(text.contains("connection refused"), "{text}");
+    }
+
+    #[test]
+    fn a_server_that_is_too_old_or_unknown_is_told_by_its_version() {
+        assert!(require_supported("here", "150000").is_ok() && require_supported("here", "180001").is_ok());
+        for (version, words) in [("140019", "14.19"), ("90624", "9.624"), ("dev", "\"dev\"")] {
+            let text = require_supported("here", version).expect_err("it is not supported").to_string();
+            assert!(text.contains(words) && text.contains("PostgreSQL 15 or newer"), "{text}");
+        }
     }
 }

@@ -47,6 +47,35 @@ fn the_document_lists_the_invariants_as_they_are() {
 }
 
 #[test]
+fn the_document_names_what_holds_each_invariant_in_postgresql() {
+    let listed = rows(&read("docs/invariants.md"), "Held by PostgreSQL");
+    let ids: Vec<&str> = listed.iter().map(|row| row[0].as_str()).collect();
+    let known: Vec<&str> = Invariant::ALL
+        .iter()
+        .filter(|invariant| invariant.checked().contains(&CheckedBy::Constraint))
+        .map(|invariant| invariant.id())
+        .collect();
+    assert_eq!(ids, known, "docs/invariants.md, section \"Held by PostgreSQL\": one row for each that is marked C");
+    let migrations: String = tree::files()
+        .into_iter()
+        .filter(|file| file.path.starts_with("migrations/"))
+        .map(|file| file.text)
+        .collect();
+    let shown = read("tests/servers/last_line.rs");
+    let mut breaches = Vec::new();
+    for row in &listed {
+        let named = row[1].split('`').skip(1).step_by(2);
+        for name in named.filter(|name| !migrations.contains(name)) {
+            breaches.push(format!("{}: no migration has `{name}`", row[0]));
+        }
+        if !shown.contains(&format!("\"{}\"", row[0])) {
+            breaches.push(format!("{}: tests/servers/last_line.rs breaks nothing of it", row[0]));
+        }
+    }
+    tree::assert_none("what holds an invariant in PostgreSQL is there, and is seen to refuse", &breaches);
+}
+
+#[test]
 fn every_invariant_that_the_simulator_checks_has_a_mutant_that_it_is_to_catch() {
     let caught: BTreeSet<Invariant> = Bug::ALL.iter().map(|bug| mutants::predicted(*bug)).collect();
     let breaches: Vec<String> = Invariant::ALL

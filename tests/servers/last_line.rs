@@ -1,0 +1,133 @@
+//! The last line: what PostgreSQL refuses by itself, whoever sends it and however.
+//!
+//! docs/invariants.md names for each invariant the constraint or trigger that holds it. Here each of them meets a
+//! statement that breaks it, past all guards of the commands.
+
+use std::str::FromStr;
+
+use fencepost::schema;
+use fencepost_tests::server_url::database_url;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
+
+/// A tenant, a job, a skipped range and three executions: one that runs, one that completed, one in retry-wait.
+const GROUND: &str = "
+    INSERT INTO tenant (id, created_at, name) VALUES
+        ('00000000-0000-0000-0000-000000000001', 0, 'ours'), ('00000000-0000-0000-0000-000000000002', 0, 'theirs');
+    INSERT INTO job (id, tenant, effective_from, recorded_through, next_try_at, runs, created_at, version, partition,
+                     state, definition)
+    VALUES ('00000000-0000-0000-0000-00000000000a', '00000000-0000-0000-0000-000000000001', 0, 0, 0, 0, 0, 1, 7,
+            'active', '{}');
+    INSERT INTO job_version (job, tenant, effective_from, version, definition)
+    SELECT id, tenant, 0, 1, definition FROM job;
+    INSERT INTO skipped_range (job, tenant, from_fire, through_fire, made_under, decided_at, job_version, reason,
+                               zone_data)
+    SELECT id, tenant, 100, 200, 1, 300, 1, 'misfire', '2026a' FROM job;
+    INSERT INTO execution (id, tenant, job, owner, due_at, made_under, token, nonce, expires_at, next_try_at,
+                           materialised_at, fire, job_version, attempts, rescues, lost_starts, waits, dispatch_no,
+                           redispatches, partition, lag_clamped, start_seen, cancel_requested, state, occurrence, key)
+    SELECT ('00000000-0000-0000-0000-0000000000' || e.id)::uuid, job.tenant, job.id, e.owner::uuid, 1, 1, 5, 1,
+           e.expires_at, e.next_try_at, 1, 1, 1, 1, 0, 0, 0, 1, 0, 7, false, true, false, e.state, 'scheduled', e.id
+    FROM job, (VALUES ('e1', 'running', '00000000-0000-0000-0000-0000000000ff', 900, NULL::int8),
+                      ('e2', 'completed', NULL, 0, NULL),
+                      ('e3', 'retry_wait', NULL, 0, 400)) AS e (id, state, owner, expires_at, next_try_at);";
+
+/// The invariant, a statement that breaks it, and what the refusal names.
+const FORBIDDEN: [(&str, &str, &str); 16] = [
+    (
+        "unique-occurrence",
+        "INSERT INTO execution SELECT * FROM execution WHERE state = 'completed'",
+        "execution_pkey",
+    ),
+    (
+        "unique-occurrence",
+        "INSERT INTO skipped_range SELECT job, tenant, 150, 250, made_under, decided_at, job_version, reason, zone_data
+         FROM skipped_range",
+        "skipped_ranges_of_a_job_do_not_overlap",
+    ),
+    ("token-monotone", "UPDATE lease SET token = token + 2 WHERE resource = 128", "a token rises by one"),
+    ("token-monotone", "UPDATE execution SET token = token - 1 WHERE state = 'running'", "a token rises by one"),
+    (
+        "token-monotone",
+        "INSERT INTO attempt (execution, tenant, token, at, attempt, ended)
+         SELECT id, tenant, token, 1, 1, 'lost' FROM execution, generate_series(1, 2) WHERE state = 'running'",
+        "attempt_pkey",
+    ),
+    ("fenced-write", "INSERT INTO lease SELECT owner, token, nonce, expires_at, resource FROM lease", "lease_"),
+    (
+        "fenced-write",
+        "UPDATE execution SET owner = NULL, expires_at = 0 WHERE state = 'running'",
+        "only_running_is_leased",
+    ),
+    (
+        "fenced-write",
+        "UPDATE execution SET owner = id, expires_at = 9 WHERE state = 'completed'",
+        "only_running_is_leased",
+    ),
+    (
+        "terminal-absorbs",
+        "UPDATE execution SET state = 'retry_wait' WHERE state = 'completed'",
+        "no such transition",
+    ),
+    (
+        "legal-transition",
+        "UPDATE execution SET state = 'completed' WHERE state = 'retry_wait'",
+        "no such transition",
+    ),
+    ("legal-transition", "UPDATE execution SET state = 'asleep' WHERE state = 'retry_wait'", "the_state_is_known"),
+    (
+        "dead-letter-once",
+        "UPDATE execution SET state = 'dead_lettered', owner = NULL, expires_at = 0 WHERE state = 'running'",
+        "is dead-lettered without a record",
+    ),
+    (
+        "dead-letter-once",
+        "INSERT INTO dead_letter (execution, tenant, job, at, attempts, rescues, lost_starts, reason)
+         SELECT id, tenant, job, 1, 1, 0, 0, 'exhausted' FROM execution, generate_series(1, 2)
+         WHERE state = 'running'",
+        "dead_letter_pkey",
+    ),
+    (
+        "tenant-wall",
+        "UPDATE job SET tenant = '00000000-0000-0000-0000-000000000002'",
+        "a row never changes its tenant",
+    ),
+    (
+        "tenant-wall",
+        "UPDATE execution SET tenant = '00000000-0000-0000-0000-000000000002'",
+        "a row never changes its tenant",
+    ),
+    ("tenant-wall", "UPDATE job_version SET tenant = job", "a job version is never changed"),
+];
+
+#[tokio::test]
+async fn what_breaks_an_invariant_is_refused_by_the_database_itself() {
+    let server = PgConnectOptions::from_str(&database_url()).expect("DATABASE_URL is a PostgreSQL URL");
+    let name = format!("last_line_{}", std::process::id());
+    let mut admin = server.connect().await.expect("the server of DATABASE_URL can be reached");
+    execute(&mut admin, &format!("DROP DATABASE IF EXISTS {name}")).await.expect("databases may be dropped");
+    execute(&mut admin, &format!("CREATE DATABASE {name}")).await.expect("databases may be made");
+    let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(server.database(&name));
+    schema::migrate(&pool).await.expect("an empty database can be migrated");
+    let mut connection = pool.acquire().await.expect("the database is there");
+    execute(&mut connection, GROUND).await.expect("these rows are lawful");
+
+    for (invariant, statement, names) in FORBIDDEN {
+        let refused = match execute(&mut connection, statement).await {
+            Err(sqlx::Error::Database(refused)) => refused,
+            other => panic!("{invariant}: `{statement}` was not refused: {other:?}"),
+        };
+        let told = format!("{} {:?}", refused.message(), refused.constraint());
+        assert!(told.contains(names), "{invariant}: `{statement}` was refused for another reason: {told}");
+    }
+
+    drop(connection);
+    pool.close().await;
+    execute(&mut admin, &format!("DROP DATABASE {name} WITH (FORCE)")).await.expect("nobody else uses it");
+    admin.close().await.expect("nothing is under way");
+}
+
+/// As one transaction where there are several statements.
+async fn execute(connection: &mut PgConnection, statements: &str) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql(AssertSqlSafe(statements.to_owned())).execute(connection).await.map(|_| ())
+}
