@@ -1,16 +1,14 @@
 //! A database of a test's own, with the store on it.
 
-use std::str::FromStr;
-
 use fencepost::postgres::{LaneSizes, PgStore};
 use fencepost_core::store::StoreOutcome;
 use fencepost_core::store::command::Command;
 use fencepost_core::store::reply::StoreReply;
 use fencepost_core::time::Timestamp;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool};
+use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection, PgPool};
 
-use fencepost_tests::server_url::database_url;
+use fencepost_tests::own_database;
 
 /// Every table that a command writes, but for `lease`.
 const TABLES: [&str; 12] = [
@@ -30,7 +28,6 @@ const TABLES: [&str; 12] = [
 
 /// A migrated database, and the store on it.
 pub(crate) struct Database {
-    server: PgConnectOptions,
     name: String,
     pool: PgPool,
     options: PgConnectOptions,
@@ -39,20 +36,11 @@ pub(crate) struct Database {
 impl Database {
     /// Makes it anew.
     pub(crate) async fn create(purpose: &str) -> Self {
-        let server = PgConnectOptions::from_str(&database_url()).expect("DATABASE_URL is a PostgreSQL URL");
-        let name = format!("conformance_{purpose}_{}", std::process::id());
-        let mut connection = server.connect().await.expect("the server of DATABASE_URL can be reached");
-        for statement in [format!("DROP DATABASE IF EXISTS {name}"), format!("CREATE DATABASE {name}")] {
-            sqlx::query(AssertSqlSafe(statement))
-                .execute(&mut connection)
-                .await
-                .expect("databases may be made");
-        }
-        connection.close().await.expect("nothing is under way");
-        let options = server.clone().database(&name);
+        let name = own_database::name(purpose);
+        let options = own_database::create(&name).await;
         let pool = PgPoolOptions::new().max_connections(2).connect_lazy_with(options.clone());
         fencepost::schema::migrate(&pool).await.expect("an empty database can be migrated");
-        Self { server, name, pool, options }
+        Self { name, pool, options }
     }
 
     /// Its connections, for looking.
@@ -91,9 +79,7 @@ impl Database {
     /// Deletes it.
     pub(crate) async fn remove(self) {
         self.pool.close().await;
-        let mut connection = self.server.connect().await.expect("the server of DATABASE_URL can be reached");
-        let statement = format!("DROP DATABASE {} WITH (FORCE)", self.name);
-        sqlx::query(AssertSqlSafe(statement)).execute(&mut connection).await.expect("nobody else uses it");
+        own_database::drop(&self.name).await;
     }
 }
 

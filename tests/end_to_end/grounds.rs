@@ -5,16 +5,16 @@
 //! wanted).
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use fencepost::rabbitmq::{RabbitSettings, Topology};
 use fencepost_core::job::HandlerName;
+use fencepost_tests::own_database;
 use fencepost_tests::server_url::{amqp_url, database_url};
 use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
 use lapin::{Connection, ConnectionProperties};
 use reqwest::Url;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, PgPool};
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
 
 use crate::ledger::Ledger;
 
@@ -30,13 +30,11 @@ pub(crate) struct Grounds {
 impl Grounds {
     /// Makes them anew.
     pub(crate) async fn prepare(purpose: &str) -> Self {
-        let database = format!("end_to_end_{purpose}_{}", std::process::id());
-        administer(&[format!("DROP DATABASE IF EXISTS {database}"), format!("CREATE DATABASE {database}")])
-            .await;
+        let database = own_database::name(&format!("end_to_end_{purpose}"));
+        let options = own_database::create(&database).await;
         let mut url = Url::parse(&database_url()).expect("DATABASE_URL is a URL");
         url.set_path(&database);
         let database_url = String::from(url);
-        let options = PgConnectOptions::from_str(&database_url).expect("DATABASE_URL is a PostgreSQL URL");
         let pool = PgPoolOptions::new().max_connections(2).connect_lazy_with(options);
         let scratch = std::env::var_os("THROWAWAY_SCRATCH").map_or_else(std::env::temp_dir, PathBuf::from);
         let logs = scratch.join(format!("end-to-end-{purpose}-{}", std::process::id()));
@@ -73,7 +71,7 @@ impl Grounds {
     /// Removes everything but the logs.
     pub(crate) async fn leave_logs_and_remove(self) {
         self.pool.close().await;
-        administer(&[format!("DROP DATABASE {} WITH (FORCE)", self.database)]).await;
+        own_database::drop(&self.database).await;
         self.remove_queues().await;
     }
 
@@ -98,16 +96,4 @@ impl Grounds {
             .await
             .expect("deleting what is not there is no error");
     }
-}
-
-async fn administer(statements: &[String]) {
-    let server = PgConnectOptions::from_str(&database_url()).expect("DATABASE_URL is a PostgreSQL URL");
-    let mut connection = server.connect().await.expect("the server of DATABASE_URL can be reached");
-    for statement in statements {
-        sqlx::query(AssertSqlSafe(statement.clone()))
-            .execute(&mut connection)
-            .await
-            .expect("databases may be made and removed");
-    }
-    connection.close().await.expect("nothing is under way");
 }

@@ -3,12 +3,10 @@
 //! docs/invariants.md names for each invariant the constraint or trigger that holds it. Here each of them meets a
 //! statement that breaks it, past all guards of the commands.
 
-use std::str::FromStr;
-
 use fencepost::schema;
-use fencepost_tests::server_url::database_url;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
+use fencepost_tests::own_database;
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{AssertSqlSafe, PgConnection};
 
 /// A tenant, a job, a skipped range and three executions: one that runs, one that completed, one in retry-wait.
 const GROUND: &str = "
@@ -102,12 +100,9 @@ const FORBIDDEN: [(&str, &str, &str); 16] = [
 
 #[tokio::test]
 async fn what_breaks_an_invariant_is_refused_by_the_database_itself() {
-    let server = PgConnectOptions::from_str(&database_url()).expect("DATABASE_URL is a PostgreSQL URL");
-    let name = format!("last_line_{}", std::process::id());
-    let mut admin = server.connect().await.expect("the server of DATABASE_URL can be reached");
-    execute(&mut admin, &format!("DROP DATABASE IF EXISTS {name}")).await.expect("databases may be dropped");
-    execute(&mut admin, &format!("CREATE DATABASE {name}")).await.expect("databases may be made");
-    let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(server.database(&name));
+    let name = own_database::name("last_line");
+    let options = own_database::create(&name).await;
+    let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
     schema::migrate(&pool).await.expect("an empty database can be migrated");
     let mut connection = pool.acquire().await.expect("the database is there");
     execute(&mut connection, GROUND).await.expect("these rows are lawful");
@@ -123,8 +118,7 @@ async fn what_breaks_an_invariant_is_refused_by_the_database_itself() {
 
     drop(connection);
     pool.close().await;
-    execute(&mut admin, &format!("DROP DATABASE {name} WITH (FORCE)")).await.expect("nobody else uses it");
-    admin.close().await.expect("nothing is under way");
+    own_database::drop(&name).await;
 }
 
 /// As one transaction where there are several statements.

@@ -1,22 +1,16 @@
 //! The gauges of the outbox, against a real PostgreSQL.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use fencepost::telemetry::outbox_backlog;
-use fencepost_tests::server_url::database_url;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
+use fencepost_tests::own_database;
+use sqlx::postgres::PgPoolOptions;
 
 #[tokio::test]
 async fn the_backlog_is_every_row_of_the_outbox_and_the_age_of_the_oldest() {
-    let server = PgConnectOptions::from_str(&database_url()).expect("DATABASE_URL is a PostgreSQL URL");
-    let name = format!("outbox_gauges_{}", std::process::id());
-    let mut admin = server.connect().await.expect("the server of DATABASE_URL can be reached");
-    for statement in [format!("DROP DATABASE IF EXISTS {name}"), format!("CREATE DATABASE {name}")] {
-        sqlx::query(AssertSqlSafe(statement)).execute(&mut admin).await.expect("databases may be made");
-    }
-    let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(server.database(&name));
+    let name = own_database::name("outbox_gauges");
+    let options = own_database::create(&name).await;
+    let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
     fencepost::schema::migrate(&pool).await.expect("an empty database can be migrated");
 
     let empty = outbox_backlog(&pool).await.expect("the outbox can be looked at");
@@ -38,7 +32,5 @@ async fn the_backlog_is_every_row_of_the_outbox_and_the_age_of_the_oldest() {
     assert!((least..most).contains(&waiting.oldest), "{waiting:?}");
 
     pool.close().await;
-    let statement = format!("DROP DATABASE {name} WITH (FORCE)");
-    sqlx::query(AssertSqlSafe(statement)).execute(&mut admin).await.expect("nobody else uses it");
-    admin.close().await.expect("nothing is under way");
+    own_database::drop(&name).await;
 }

@@ -1,40 +1,26 @@
 //! Databases that cannot be used: each is refused in one sentence and left as it was.
 
-use std::str::FromStr;
-
 use fencepost::failure::Failure;
 use fencepost::schema;
+use fencepost_tests::own_database;
 use fencepost_tests::pg_proxy::{Cut, PgProxy};
-use fencepost_tests::server_url::database_url;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
+use sqlx::{ConnectOptions, Connection, PgConnection};
 
 /// A database of this test's own.
 struct Database {
-    server: PgConnectOptions,
+    options: PgConnectOptions,
     name: String,
 }
 
 impl Database {
     async fn create(purpose: &str) -> Self {
-        let server = PgConnectOptions::from_str(&database_url()).expect("DATABASE_URL is a PostgreSQL URL");
-        let database = Self { server, name: format!("unsuitable_{purpose}_{}", std::process::id()) };
-        database.administer(&format!("DROP DATABASE IF EXISTS {}", database.name)).await;
-        database.administer(&format!("CREATE DATABASE {}", database.name)).await;
-        database
+        let name = own_database::name(&format!("unsuitable_{purpose}"));
+        Self { options: own_database::create(&name).await, name }
     }
 
     fn options(&self) -> PgConnectOptions {
-        self.server.clone().database(&self.name)
-    }
-
-    async fn administer(&self, statement: &str) {
-        let mut admin = self.server.connect().await.expect("the server of DATABASE_URL can be reached");
-        sqlx::query(AssertSqlSafe(statement.to_owned()))
-            .execute(&mut admin)
-            .await
-            .expect("databases may be made and dropped");
-        admin.close().await.expect("nothing is under way");
+        self.options.clone()
     }
 
     async fn connect(&self) -> PgConnection {
@@ -58,7 +44,7 @@ impl Database {
     }
 
     async fn remove(self) {
-        self.administer(&format!("DROP DATABASE {} WITH (FORCE)", self.name)).await;
+        own_database::drop(&self.name).await;
     }
 }
 
