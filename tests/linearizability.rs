@@ -95,7 +95,8 @@ async fn concurrent_histories_have_a_serial_explanation() {
         count as f64 / took,
         tally.commands as f64 / took
     );
-    eprintln!("{:?}", tally.spent);
+    let (steps, seed) = tally.longest_search;
+    eprintln!("{:?}; the longest search took {steps} steps, for history {seed}", tally.spent);
     let missing = tally.missing();
     assert!(missing.is_empty(), "vacuous: in {count} histories these never occurred: {missing:#?}");
 }

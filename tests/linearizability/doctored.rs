@@ -90,7 +90,7 @@ impl Making {
     fn verdict(&self, contents: &Contents) -> Verdict {
         let start = ReferenceStore::new(Bugs::NONE);
         let atoms = atoms_of(&self.operations, &start);
-        explain(&self.operations, &atoms, &start, Some(contents), STEPS_MAX)
+        explain(&self.operations, &atoms, &start, Some(contents), &mut { STEPS_MAX })
     }
 
     fn is_explained(&self) -> bool {

@@ -41,6 +41,8 @@ pub(crate) struct Tally {
     disturbed: BTreeSet<Disturbance>,
     /// What the time went into.
     pub(crate) spent: Spent,
+    /// The steps of the longest search, and whose it was.
+    pub(crate) longest_search: (u64, u64),
 }
 
 /// What the time went into, in the order of what is done.
@@ -167,7 +169,9 @@ impl<'a> Epoch<'a> {
         if !has_contention(&atoms) {
             return Err("nobody met anybody in it".to_owned());
         }
-        let verdict = explain(&operations, &atoms, &self.state, Some(&contents), STEPS_MAX);
+        let mut left = STEPS_MAX;
+        let verdict = explain(&operations, &atoms, &self.state, Some(&contents), &mut left);
+        tally.longest_search = tally.longest_search.max((STEPS_MAX - left, seed));
         lap(&mut tally.spent.searching, &mut since);
         match verdict {
             Verdict::Explained(state) => {

@@ -11,7 +11,8 @@
 //! always right, but readers of a thing before its writers; only those are tried against each other that have to do
 //! with each other; from a dead end it goes back to the last atom that had a say in it; rows that nobody writes any
 //! more are compared at once with those at the end, and those that keep an instant say beforehand who wrote them last; and
-//! what nobody heard of is tried last.
+//! what nobody heard of is tried last. A walk that takes long has most likely gone astray early on, so another one begins,
+//! with each atom at some other moment of its call.
 
 use core::hash::{Hash, Hasher};
 use std::collections::hash_map::DefaultHasher;
@@ -23,6 +24,9 @@ use fencepost_core::time::Timestamp;
 
 use crate::atoms::{Atom, Effect, Moment};
 use crate::touches::{Thing, kept_stamps, only, rows_of};
+
+/// After how many steps for each atom a search has gone astray, and had better begin anew.
+const STEPS_PER_ATOM: u64 = 8;
 
 /// What came of a search.
 #[derive(Clone, Debug)]
@@ -124,18 +128,25 @@ impl<'a> Question<'a> {
         Self { atoms, meetings: Meetings::of(atoms), precedence, start, contents }
     }
 
-    /// Looks for an order of the chosen atoms, by index, in at most so many steps, which it counts down.
-    pub(crate) fn explain(&self, chosen: &[usize], unheard: Unheard, steps: &mut u64) -> Verdict {
+    /// Looks for an order of the chosen atoms, by index: so many times anew where it goes astray, and in at most so many
+    /// steps, which it counts down.
+    pub(crate) fn explain(&self, chosen: &[usize], unheard: Unheard, rounds: u64, left: &mut u64) -> Verdict {
         let mut state = self.start.clone();
         for part in self.parts(chosen) {
-            let mut search = Search::new(self, &part, unheard, *steps);
-            let step = search.walk(&state);
-            *steps = search.steps_left;
-            match step {
-                Step::Found(store) => state = *store,
-                Step::GivenUp => return Verdict::Undecided { part, stuck: search.stuck },
-                Step::DeadEnd(_) => return Verdict::Impossible { part, stuck: search.stuck },
-            }
+            let mut round = 0;
+            state = loop {
+                let steps = STEPS_PER_ATOM.saturating_mul(part.len() as u64).min(*left);
+                let mut search = Search::new(self, &part, unheard, round, steps);
+                let step = search.walk(&state);
+                *left -= steps - search.steps_left;
+                round += 1;
+                match step {
+                    Step::Found(store) => break *store,
+                    Step::GivenUp if round < rounds && *left > 0 => {}
+                    Step::GivenUp => return Verdict::Undecided { part, stuck: search.stuck },
+                    Step::DeadEnd(_) => return Verdict::Impossible { part, stuck: search.stuck },
+                }
+            };
         }
         match self.contents {
             Some(contents) if state.dump() != *contents => Verdict::StrangeRows,
@@ -194,12 +205,21 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(question: &'a Question<'a>, part: &[usize], unheard: Unheard, steps: u64) -> Self {
+    fn new(question: &'a Question<'a>, part: &[usize], unheard: Unheard, round: u64, steps: u64) -> Self {
         let (atoms, meetings) = (question.atoms, &question.meetings);
         let mut order = part.to_vec();
-        order.sort_by_key(|at| match unheard {
-            Unheard::TookEffect => (atoms[*at].likely_over, atoms[*at].invoked),
-            Unheard::Perhaps => (atoms[*at].answered.unwrap_or(u64::MAX), atoms[*at].invoked),
+        order.sort_by_key(|at| {
+            let atom = &atoms[*at];
+            let over = match unheard {
+                Unheard::TookEffect => atom.likely_over,
+                Unheard::Perhaps => atom.answered.unwrap_or(u64::MAX),
+            };
+            let likely = match round {
+                0 => over,
+                1 => atom.invoked,
+                _ => atom.invoked + fingerprint(&(round, *at)) % over.saturating_sub(atom.invoked).max(1),
+            };
+            (likely, atom.invoked)
         });
         let meets = |a: usize, b: usize| a != b && atoms[a].overlaps(&atoms[b]) && meetings.between(a, b);
         let mut rivals = vec![Vec::new(); atoms.len()];

@@ -17,6 +17,7 @@ use sqlx::postgres::PgConnectOptions;
 use tokio::sync::Barrier;
 
 use crate::arrange::Step;
+use crate::atoms::atoms_of;
 use crate::history::{Moments, Operation};
 use crate::universe::Draw;
 
@@ -24,6 +25,8 @@ use crate::universe::Draw;
 pub(crate) const SESSIONS_MAX: usize = 8;
 /// Fewest.
 pub(crate) const SESSIONS_MIN: usize = 3;
+/// How often what the first two sessions begin with is drawn.
+const DRAWS_MAX: usize = 20;
 /// Commands of one session.
 const COMMANDS: std::ops::RangeInclusive<u64> = 3..=6;
 
@@ -80,6 +83,24 @@ impl Sessions {
 
 /// A command that writes and names what it writes: two sessions that send it at once certainly meet.
 fn contended(draw: &mut Draw<'_>) -> Command {
+    for _ in 0..DRAWS_MAX {
+        let command = one_that_writes(draw);
+        if meets_itself(&command, draw) {
+            return command;
+        }
+    }
+    // There may be nothing yet that the others could name.
+    draw.acquire_leadership()
+}
+
+/// Whether a command names anything: a batch may be empty.
+fn meets_itself(command: &Command, draw: &Draw<'_>) -> bool {
+    let (command, now) = (command.clone(), draw.now);
+    let operation = Operation { session: 0, now, command, invoked: 0, answered: None, over: 0 };
+    atoms_of(&[operation], draw.store).iter().any(|atom| atom.shares(atom))
+}
+
+fn one_that_writes(draw: &mut Draw<'_>) -> Command {
     match draw.stream.below(9) {
         0 => draw.acquire_leadership(),
         1 => draw.renew_leases(),

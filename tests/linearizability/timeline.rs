@@ -94,7 +94,7 @@ impl Unexplained<'_> {
     }
 
     fn explain(&self, operations: &[Operation], contents: Option<&Contents>) -> Verdict {
-        explain(operations, &self.atoms(operations), self.start, contents, STEPS)
+        explain(operations, &self.atoms(operations), self.start, contents, &mut { STEPS })
     }
 
     fn atoms(&self, operations: &[Operation]) -> Vec<Atom> {

@@ -21,36 +21,35 @@ use crate::history::Operation;
 use crate::search::{Question, Unheard, Verdict};
 use crate::touches::{Thing, only, rows_of};
 
-/// How many steps a search may take under one supposition, at first and at last.
-const STEPS: [u64; 3] = [200, 2_000, 20_000];
+/// How often a search begins under one supposition, at first and at last.
+const ROUNDS: [u64; 3] = [1, 6, 40];
 /// How many suppositions are tried.
 const SUPPOSITIONS_MAX: usize = 2_048;
-/// How many steps the search may take that leaves everything open.
-const STEPS_OPEN: u64 = 10_000;
+/// How often the search begins that leaves everything open.
+const ROUNDS_OPEN: u64 = 10;
 /// How many steps are spent on one history.
 pub(crate) const STEPS_MAX: u64 = 30_000;
 
-/// Looks for a serial explanation of a history that began in `start` and, if given, ended in `contents`, in about so
-/// many steps.
+/// Looks for a serial explanation of a history that began in `start` and, if given, ended in `contents`, in so many
+/// steps, which it counts down.
 pub(crate) fn explain(
     operations: &[Operation],
     atoms: &[Atom],
     start: &ReferenceStore,
     contents: Option<&Contents>,
-    steps: u64,
+    left: &mut u64,
 ) -> Verdict {
     let question = Question::new(atoms, start, contents);
     let all: Vec<usize> = (0..atoms.len()).collect();
     let unheard: BTreeSet<usize> =
         atoms.iter().filter(|atom| atom.answered.is_none()).map(|atom| atom.operation).collect();
     let unheard: Vec<usize> = unheard.into_iter().collect();
-    let mut left = steps;
     // Where no rows are to be reached at the end, nothing is gained by supposing.
     let Some(contents) = contents else {
-        return question.explain(&all, Unheard::Perhaps, &mut left);
+        return question.explain(&all, Unheard::Perhaps, ROUNDS_OPEN, left);
     };
     if unheard.is_empty() {
-        return question.explain(&all, Unheard::TookEffect, &mut left);
+        return question.explain(&all, Unheard::TookEffect, ROUNDS[2], left);
     }
     let changed = changed(atoms, start, contents);
     let suppositions: Vec<Vec<usize>> = suppositions(&unheard, &likely(operations, atoms, contents))
@@ -66,14 +65,10 @@ pub(crate) fn explain(
         .take(SUPPOSITIONS_MAX)
         .collect();
     let mut undecided = suppositions;
-    for steps in STEPS {
+    for rounds in ROUNDS {
         let mut still = Vec::new();
         for chosen in undecided {
-            let mut own = steps.min(left);
-            let spent = own;
-            let verdict = question.explain(&chosen, Unheard::TookEffect, &mut own);
-            left -= spent - own;
-            match verdict {
+            match question.explain(&chosen, Unheard::TookEffect, rounds, left) {
                 Verdict::Explained(state) => return Verdict::Explained(state),
                 Verdict::Undecided { .. } => still.push(chosen),
                 Verdict::Impossible { .. } | Verdict::StrangeRows => {}
@@ -81,7 +76,7 @@ pub(crate) fn explain(
         }
         undecided = still;
     }
-    question.explain(&all, Unheard::Perhaps, &mut left.clamp(1, STEPS_OPEN))
+    question.explain(&all, Unheard::Perhaps, ROUNDS_OPEN, left)
 }
 
 /// What is at the end otherwise than at the beginning.
