@@ -7,14 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fencepost_core::bug::Bugs;
 use fencepost_core::time::Span;
+use fencepost_sim::sim_time::SimTime;
 use fencepost_sim::violation::{Property, Violation};
 
 use crate::parcel::Fates;
 use crate::run::{Report, run};
+use crate::trace::Keep;
 use crate::weather::{Kind, Plan, SCHEDULERS, SERVERS, WORKERS};
 
 /// One seed of this many is run twice, to see that both runs do the same.
 const TWICE_EVERY: u64 = 20;
+/// How many lines before the first difference of two traces are shown.
+const SHOWN: usize = 6;
 
 /// What is to be run.
 #[derive(Clone, Copy, Debug)]
@@ -107,19 +111,32 @@ impl Campaign {
     /// Runs a seed; says whether it was run twice.
     fn run_seed(&self, seed: u64) -> Result<(Report, bool), Violation> {
         let plan = Plan::of(seed);
-        let report = run(&plan, self.bugs)?;
+        let report = run(&plan, self.bugs, Keep::Hash)?;
         let twice = seed.is_multiple_of(TWICE_EVERY);
         if twice {
-            let again = run(&plan, self.bugs)?;
+            let again = run(&plan, self.bugs, Keep::Hash)?;
             if again.hash != report.hash {
-                let detail =
-                    format!("the trace hashed to {:016x}, and then to {:016x}", report.hash, again.hash);
-                let (invariant, property) = ("same-seed-same-trace", Property::Determinism);
-                let at = fencepost_sim::sim_time::SimTime::ZERO.plus(report.simulated);
-                return Err(Violation { invariant, property, at, detail });
+                return Err(self.difference(&plan, report.simulated));
             }
         }
         Ok((report, twice))
+    }
+
+    /// What differs between two runs of a plan that should be the same: they are run again, to be read.
+    fn difference(&self, plan: &Plan, simulated: Span) -> Violation {
+        let lines = || run(plan, self.bugs, Keep::Lines).map_or_else(|_| Vec::new(), |report| report.lines);
+        let (one, other) = (lines(), lines());
+        let first = one.iter().zip(&other).position(|(one, other)| one != other);
+        let show = |lines: &[String], at: usize| lines[at.saturating_sub(SHOWN)..=at].join("\n  ");
+        let detail = match first {
+            Some(at) => {
+                let (one, other) = (show(&one, at), show(&other, at));
+                format!("two runs differ first in line {at} of their traces:\n  {one}\nand\n  {other}")
+            }
+            None => "two runs differed, and two more did not".to_owned(),
+        };
+        let (invariant, property) = ("same-seed-same-trace", Property::Determinism);
+        Violation { invariant, property, at: SimTime::ZERO.plus(simulated), detail }
     }
 }
 

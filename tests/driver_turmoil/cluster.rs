@@ -24,7 +24,7 @@ use crate::judge::Judge;
 use crate::parcel::{Asker, Parcels};
 use crate::sightings::{Sighting, Sightings};
 use crate::store_host::{self, RemoteStore, SharedStore};
-use crate::trace::{Trace, Traced};
+use crate::trace::{Keep, Trace, Traced};
 use crate::weather::{
     Kind, LATENCY_MAX, LOSS_RATE, REPAIR_RATE, SCHEDULERS, Strike, TAIL_MAX, Target, Turn, WORKERS,
 };
@@ -65,7 +65,7 @@ struct Processes {
 }
 
 impl Cluster {
-    pub(crate) fn new(seed: u64, bugs: Bugs) -> Self {
+    pub(crate) fn new(seed: u64, bugs: Bugs, keep: Keep) -> Self {
         let mut sim = turmoil::Builder::new()
             .rng_seed(seed)
             .tick_duration(STEP)
@@ -80,7 +80,7 @@ impl Cluster {
         let shared = Shared {
             store: SharedStore::new(ReferenceStore::new(bugs), sightings.clone()),
             parcels: Parcels::default(),
-            trace: Trace::new(),
+            trace: Trace::new(keep),
             calls: Arc::default(),
             sightings: sightings.clone(),
             processes: Arc::default(),

@@ -16,7 +16,7 @@ use crate::cluster::Cluster;
 use crate::judge::Shown;
 use crate::parcel::Fates;
 use crate::sightings::store_clock;
-use crate::trace::Tally;
+use crate::trace::{Keep, Tally};
 use crate::weather::{HEAL, Kind, Plan};
 use crate::{settings, workload};
 
@@ -30,6 +30,8 @@ const AT_LEAST: Span = Span::from_secs(5);
 pub(crate) struct Report {
     /// The hash of its trace.
     pub(crate) hash: u64,
+    /// Its lines, if they were to be kept.
+    pub(crate) lines: Vec<String>,
     pub(crate) simulated: Span,
     /// How long after the heal everything was well.
     pub(crate) recovered_in: Span,
@@ -44,8 +46,8 @@ pub(crate) struct Report {
 }
 
 /// Runs a plan to its end, or to the first thing that breaks.
-pub(crate) fn run(plan: &Plan, bugs: Bugs) -> Result<Report, Violation> {
-    let mut cluster = Cluster::new(plan.seed, bugs);
+pub(crate) fn run(plan: &Plan, bugs: Bugs, keep: Keep) -> Result<Report, Violation> {
+    let mut cluster = Cluster::new(plan.seed, bugs, keep);
     for (at, turn, strike) in plan.turns() {
         cluster.run_to(SimTime::ZERO.plus(at))?;
         cluster.turn(turn, strike);
@@ -61,6 +63,7 @@ pub(crate) fn run(plan: &Plan, bugs: Bugs) -> Result<Report, Violation> {
     let attempts: BTreeSet<_> = calls.iter().map(|call| (call.execution, call.attempt)).collect();
     Ok(Report {
         hash: cluster.shared.trace.hash(),
+        lines: cluster.shared.trace.take_lines(),
         simulated: cluster.now().since(SimTime::ZERO),
         recovered_in,
         shown: cluster.judge.shown.clone(),

@@ -3,8 +3,9 @@
 //! A role that writes its trace also tells the oracles what only it can know: what it heard, whom it gave up, and
 //! how its drain ended.
 
+use core::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use fencepost::driver::Role;
 use fencepost_core::effect::{SchedulerEffect, StopReason, WorkerEffect};
@@ -45,27 +46,60 @@ pub(crate) struct Tally {
 
 /// All that happened so far.
 #[derive(Clone)]
-pub(crate) struct Trace(Arc<Mutex<(Fnv, Tally)>>);
+pub(crate) struct Trace(Arc<Mutex<Noted>>);
+
+struct Noted {
+    hash: Fnv,
+    tally: Tally,
+    /// All that was noted, if it is to be read.
+    lines: Option<Vec<String>>,
+}
+
+/// What is kept of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// Its hash.
+    Hash,
+    /// Its lines too.
+    Lines,
+}
 
 impl Trace {
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(Mutex::new((Fnv(0xcbf2_9ce4_8422_2325), Tally::default()))))
+    pub(crate) fn new(keep: Keep) -> Self {
+        let lines = match keep {
+            Keep::Hash => None,
+            Keep::Lines => Some(Vec::new()),
+        };
+        Self(Arc::new(Mutex::new(Noted { hash: Fnv(0xcbf2_9ce4_8422_2325), tally: Tally::default(), lines })))
     }
 
     pub(crate) fn hash(&self) -> u64 {
-        self.0.lock().expect("nobody panics while holding it").0.finish()
+        self.lock().hash.finish()
     }
 
     pub(crate) fn tally(&self) -> Tally {
-        self.0.lock().expect("nobody panics while holding it").1
+        self.lock().tally
     }
 
-    fn note(&self, what: &impl Hash) {
-        what.hash(&mut self.0.lock().expect("nobody panics while holding it").0);
+    /// The lines that were kept.
+    pub(crate) fn take_lines(&self) -> Vec<String> {
+        self.lock().lines.take().unwrap_or_default()
+    }
+
+    fn note(&self, what: &(impl Hash + fmt::Debug)) {
+        let mut noted = self.lock();
+        what.hash(&mut noted.hash);
+        if let Some(lines) = &mut noted.lines {
+            lines.push(format!("{what:?}"));
+        }
     }
 
     fn count(&self, event: &impl Legible) {
-        event.count(&mut self.0.lock().expect("nobody panics while holding it").1);
+        event.count(&mut self.lock().tally);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Noted> {
+        self.0.lock().expect("nobody panics while holding it")
     }
 }
 
@@ -212,8 +246,8 @@ impl<R> Traced<R> {
 
 impl<R: Role> Role for Traced<R>
 where
-    R::Event: Hash + Legible,
-    R::Effect: Hash + Telling,
+    R::Event: Hash + fmt::Debug + Legible,
+    R::Effect: Hash + fmt::Debug + Telling,
 {
     type Event = R::Event;
     type Effect = R::Effect;

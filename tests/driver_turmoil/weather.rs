@@ -108,16 +108,6 @@ pub(crate) enum Target {
     Link { node: &'static str, server: &'static str },
 }
 
-impl Target {
-    /// The server of a link, or the host.
-    pub(crate) const fn at(self) -> &'static str {
-        match self {
-            Self::Host(host) => host,
-            Self::Link { server, .. } => server,
-        }
-    }
-}
-
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
