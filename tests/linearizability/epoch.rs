@@ -179,11 +179,12 @@ impl<'a> Epoch<'a> {
                 self.now = operations.iter().map(|operation| operation.now).max().unwrap_or(self.now);
                 Ok(())
             }
-            Verdict::Impossible { .. } | Verdict::StrangeRows | Verdict::Undecided { .. } => {
+            verdict @ (Verdict::Impossible { .. } | Verdict::StrangeRows | Verdict::Undecided { .. }) => {
                 let unexplained =
                     Unexplained { operations: &operations, start: &self.state, contents: &contents };
-                eprintln!("history {seed} ({disturbance:?}) has no explanation; it is being cut down");
-                Err(format!("({disturbance:?}) {}", unexplained.report()))
+                let why = verdict.summary(&atoms);
+                eprintln!("history {seed} ({disturbance:?}): {why}; it is being cut down");
+                Err(format!("({disturbance:?}) {why}: {}", unexplained.report()))
             }
         }
     }

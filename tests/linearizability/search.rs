@@ -20,7 +20,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_core::store::reference::ReferenceStore;
 use fencepost_core::store::tables::Contents;
-use fencepost_core::time::Timestamp;
 
 use crate::atoms::{Atom, Effect, Moment};
 use crate::touches::{Thing, kept_stamps, only, rows_of};
@@ -49,6 +48,22 @@ pub(crate) enum Verdict {
         /// What stood next where most could be put in order.
         stuck: Vec<usize>,
     },
+}
+
+impl Verdict {
+    /// What came of it, in a few words.
+    pub(crate) fn summary(&self, atoms: &[Atom]) -> String {
+        let told = |what: &str, part: &[usize]| {
+            let unheard = part.iter().filter(|at| atoms[**at].answered.is_none()).count();
+            format!("{what} in a part of {} atoms, {unheard} of them unheard of", part.len())
+        };
+        match self {
+            Self::Explained(_) => "there is an explanation".to_owned(),
+            Self::Impossible { part, .. } => told("there is no explanation", part),
+            Self::StrangeRows => "rows are there that nobody can have written".to_owned(),
+            Self::Undecided { part, .. } => told("the search was given up", part),
+        }
+    }
 }
 
 /// What is supposed of the atoms whose outcome nobody learnt.
@@ -87,17 +102,19 @@ impl Precedence {
         for thing in things {
             let stamps = |at: usize| Some((at, atoms[at].stamp_on(&thing)?));
             let stamped: Vec<_> = (0..atoms.len()).filter_map(stamps).collect();
+            if stamped.len() < 2 {
+                continue;
+            }
             let kept = kept_stamps(start, contents, &thing);
-            let only_one = |kept: Option<Timestamp>| {
-                let mut those = stamped.iter().filter(|(_, stamp)| Some(*stamp) == kept);
-                those.next().filter(|_| those.next().is_none()).map(|(at, _)| *at)
-            };
-            for (other, _) in &stamped {
-                if let Some(last) = only_one(kept.last).filter(|last| last != other) {
-                    before[last].push(*other);
-                }
-                if let Some(first) = only_one(kept.first).filter(|first| first != other) {
-                    before[*other].push(first);
+            for (other, stamp) in &stamped {
+                for (at, own) in &stamped {
+                    // What one batch repeats has one stamp, and can stand side by side.
+                    if stamp != own && Some(*own) == kept.last {
+                        before[*at].push(*other);
+                    }
+                    if stamp != own && Some(*own) == kept.first {
+                        before[*other].push(*at);
+                    }
                 }
             }
         }

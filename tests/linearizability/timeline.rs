@@ -11,7 +11,7 @@ use crate::search::Verdict;
 use crate::verdict::explain;
 
 /// How many steps are spent on one question while a history is cut down.
-const STEPS: u64 = 2_000;
+const STEPS: u64 = 500;
 /// How much of a command or an answer is printed on one line.
 const LINE_MAX: usize = 2200;
 

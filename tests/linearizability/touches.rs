@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{ExecutionId, JobId, NodeId, TenantId};
-use fencepost_core::lease::{HeldLease, LeaseResource};
+use fencepost_core::lease::{HeldLease, LeaseResource, RunId};
 use fencepost_core::store::command::{Command, RepairItem};
 use fencepost_core::store::reference::{Choice, Picked, ReferenceStore};
 use fencepost_core::store::reply::{
@@ -28,7 +28,7 @@ use crate::history::Operation;
 pub(crate) enum Thing {
     /// A lease's row.
     Lease(LeaseResource),
-    /// What is recorded of a node that was refused under a lease: a row's key.
+    /// What is recorded of a node that was refused under a lease or a run: a row's key.
     Refusal(RefusalKey),
     /// A node's row.
     Node(NodeId),
@@ -38,7 +38,7 @@ pub(crate) enum Thing {
     TenantNames,
     /// A job's row, its versions and skipped ranges.
     Job(JobId),
-    /// An execution's row with its attempts, outbox rows, dead letter and refusals.
+    /// An execution's row with its attempts, outbox rows and dead letter.
     Execution(ExecutionId),
     /// A malformed message.
     Message(Uuid),
@@ -125,6 +125,32 @@ impl Touches {
             writes: refusals.collect(),
             reads: leases.iter().map(|held| Thing::Lease(held.resource)).collect(),
         }
+    }
+
+    /// What a worker writes about its runs: the executions, or that it was refused.
+    fn of_runs(
+        node: NodeId,
+        runs: impl Iterator<Item = RunId>,
+        action: RefusedAction,
+        reply: Option<&Reply>,
+    ) -> Self {
+        let mut touches = Self::default();
+        for run in runs {
+            let execution = Thing::Execution(run.execution);
+            let refusal =
+                Thing::Refusal((RefusedResource::Execution(run.execution), run.token, node, action));
+            match reply {
+                Some(reply) if is_refusal(reply) => {
+                    touches.reads.insert(execution);
+                    touches.writes.insert(refusal);
+                }
+                Some(_) => {
+                    touches.writes.insert(execution);
+                }
+                None => touches.writes.extend([execution, refusal]),
+            }
+        }
+        touches
     }
 
     /// Of an atom with this command, of one item where it is a batch, which gave this answer.
@@ -215,10 +241,11 @@ impl Touches {
                 nothing().write(ask.items.iter().map(|item| Thing::Execution(item.execution)))
             }
             Command::RenewExecutions(ask) => {
-                nothing().write(ask.runs.iter().map(|run| Thing::Execution(run.execution)))
+                Self::of_runs(ask.node, ask.runs.iter().copied(), RefusedAction::RenewExecution, reply)
             }
             Command::FinishExecutions(ask) => {
-                nothing().write(ask.items.iter().map(|item| Thing::Execution(item.run.execution)))
+                let runs = ask.items.iter().map(|item| item.run);
+                Self::of_runs(ask.node, runs, RefusedAction::Finish, reply)
             }
             Command::DeferExecutions(ask) => {
                 nothing().write(ask.items.iter().map(|(id, _)| Thing::Execution(*id)))
@@ -246,6 +273,10 @@ fn is_refusal(reply: &Reply) -> bool {
         Reply::LeasesRenewed(replies) | Reply::LeasesReleased(replies) => {
             replies.iter().all(|reply| matches!(reply, HoldReply::Refused { .. }))
         }
+        Reply::RunsRenewed(replies) => {
+            replies.iter().all(|reply| matches!(reply, RenewReply::Refused { .. }))
+        }
+        Reply::Finished(replies) => replies.iter().all(|reply| matches!(reply, FinishReply::Refused { .. })),
         Reply::Materialised(replies) => replies.iter().any(|reply| {
             matches!(reply, MaterialiseReply::StaleLease { .. } | MaterialiseReply::VersionChanged { .. })
         }),
@@ -375,8 +406,5 @@ pub(crate) fn only(contents: &Contents, things: &BTreeSet<Thing>) -> Contents {
 }
 
 fn refused(row: &RefusalRow) -> Thing {
-    match row.resource {
-        RefusedResource::Lease(_) => Thing::Refusal((row.resource, row.token, row.node, row.action)),
-        RefusedResource::Execution(id) => Thing::Execution(id),
-    }
+    Thing::Refusal((row.resource, row.token, row.node, row.action))
 }

@@ -11,7 +11,7 @@
 //! What must stay true: a history is said to be explained only by an order in which the reference semantics gave the
 //! answers and the rows; a supposition only says where to look first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_core::store::reference::ReferenceStore;
 use fencepost_core::store::tables::Contents;
@@ -24,7 +24,7 @@ use crate::touches::{Thing, only, rows_of};
 /// How often a search begins under one supposition, at first and at last.
 const ROUNDS: [u64; 3] = [1, 6, 40];
 /// How many suppositions are tried.
-const SUPPOSITIONS_MAX: usize = 2_048;
+const SUPPOSITIONS_MAX: usize = 4_096;
 /// How often the search begins that leaves everything open.
 const ROUNDS_OPEN: u64 = 10;
 /// How many steps are spent on one history.
@@ -51,26 +51,24 @@ pub(crate) fn explain(
     if unheard.is_empty() {
         return question.explain(&all, Unheard::TookEffect, ROUNDS[2], left);
     }
-    let changed = changed(atoms, start, contents);
-    let suppositions: Vec<Vec<usize>> = suppositions(&unheard, &likely(operations, atoms, contents))
-        .map(|took_effect| {
-            let is_chosen =
-                |at: &usize| atoms[*at].answered.is_some() || took_effect.contains(&atoms[*at].operation);
-            all.iter().copied().filter(is_chosen).collect::<Vec<usize>>()
-        })
-        .filter(|chosen| {
-            let is_written = |thing| chosen.iter().any(|at| atoms[*at].writes().contains(thing));
-            changed.iter().all(is_written)
-        })
+    let orphans = orphans(atoms, start, contents);
+    let likely = likely(operations, atoms, contents);
+    let mut undecided: Vec<BTreeSet<usize>> = suppositions(&unheard, &likely)
         .take(SUPPOSITIONS_MAX)
+        .filter(|took_effect| orphans.iter().all(|writers| !writers.is_disjoint(took_effect)))
         .collect();
-    let mut undecided = suppositions;
     for rounds in ROUNDS {
         let mut still = Vec::new();
-        for chosen in undecided {
+        for took_effect in undecided {
+            if *left == 0 {
+                break;
+            }
+            let is_chosen =
+                |at: &usize| atoms[*at].answered.is_some() || took_effect.contains(&atoms[*at].operation);
+            let chosen: Vec<usize> = all.iter().copied().filter(is_chosen).collect();
             match question.explain(&chosen, Unheard::TookEffect, rounds, left) {
                 Verdict::Explained(state) => return Verdict::Explained(state),
-                Verdict::Undecided { .. } => still.push(chosen),
+                Verdict::Undecided { .. } => still.push(took_effect),
                 Verdict::Impossible { .. } | Verdict::StrangeRows => {}
             }
         }
@@ -79,14 +77,31 @@ pub(crate) fn explain(
     question.explain(&all, Unheard::Perhaps, ROUNDS_OPEN, left)
 }
 
-/// What is at the end otherwise than at the beginning.
-fn changed(atoms: &[Atom], start: &ReferenceStore, contents: &Contents) -> BTreeSet<Thing> {
-    let all: BTreeSet<Thing> = atoms.iter().flat_map(Atom::writes).copied().collect();
-    let has_changed = |thing: &Thing| {
-        let one = BTreeSet::from([*thing]);
-        rows_of(start.tables(), &one) != only(contents, &one)
-    };
-    all.into_iter().filter(has_changed).collect()
+/// For each thing that is at the end otherwise than at the beginning, and was written by nobody who was answered: the operations
+/// that may have written it. One of them did.
+fn orphans(atoms: &[Atom], start: &ReferenceStore, contents: &Contents) -> BTreeSet<BTreeSet<usize>> {
+    let (known, unheard): (Vec<&Atom>, Vec<&Atom>) = atoms.iter().partition(|atom| atom.answered.is_some());
+    let known: BTreeSet<Thing> = known.into_iter().flat_map(Atom::writes).copied().collect();
+    let mut writers: BTreeMap<Thing, BTreeSet<usize>> = BTreeMap::new();
+    for atom in unheard {
+        for thing in atom.writes().difference(&known) {
+            writers.entry(*thing).or_default().insert(atom.operation);
+        }
+    }
+    writers
+        .into_iter()
+        .filter(|(thing, _)| has_changed(thing, start, contents))
+        .map(|(_, those)| those)
+        .collect()
+}
+
+fn has_changed(thing: &Thing, start: &ReferenceStore, contents: &Contents) -> bool {
+    if let Thing::Lease(resource) = thing {
+        let place = usize::from(resource.number());
+        return contents.leases.get(place) != Some(start.tables().lease(*resource));
+    }
+    let one = BTreeSet::from([*thing]);
+    rows_of(start.tables(), &one) != only(contents, &one)
 }
 
 /// Of the operations without an answer those that left a trace.
