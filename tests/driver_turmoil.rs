@@ -61,9 +61,7 @@ fn setting(name: &str, default: u64) -> u64 {
 /// Bugs that are found here, by the invariant that is to find them: of tokens, leases, the outbox, and drains.
 const FOUND: &[Bug] = &[
     Bug::FinishIgnoresToken,
-    Bug::MaterialiseIgnoresToken,
     Bug::StartsWithoutLease,
-    Bug::UnknownAcquireAwaited,
     Bug::RemovesOutboxBeforeConfirm,
     Bug::NeverReadsOutboxBack,
     Bug::LeaderNeverRepairs,

@@ -190,9 +190,9 @@ fn draw(draws: &mut Stream) -> Strike {
     let (target, (least, most)) = match kind {
         Kind::Crash => (Target::Host(any_host(draws, &nodes)), DOWN),
         Kind::Bounce => (Target::Host(any_host(draws, &nodes)), (Span::ZERO, Span::ZERO)),
-        Kind::Drain => (Target::Host(*draws.pick(&nodes)), DRAIN),
+        Kind::Drain => (Target::Host(pick(draws, &nodes)), DRAIN),
         Kind::Hold | Kind::Cut | Kind::CutThere | Kind::CutBack | Kind::Tail | Kind::Loss => {
-            (Target::Link { node: *draws.pick(&nodes), server: *draws.pick(&SERVERS) }, LASTS)
+            (Target::Link { node: pick(draws, &nodes), server: pick(draws, &SERVERS) }, LASTS)
         }
     };
     let latest = HEAL.minus(Span::from_secs(1));
@@ -205,7 +205,12 @@ fn draw(draws: &mut Stream) -> Strike {
 
 fn any_host(draws: &mut Stream, nodes: &[&'static str]) -> &'static str {
     let hosts: Vec<&'static str> = [nodes, &SERVERS[..]].concat();
-    *draws.pick(&hosts)
+    pick(draws, &hosts)
+}
+
+fn pick(draws: &mut Stream, hosts: &[&'static str]) -> &'static str {
+    let &host = draws.pick(hosts);
+    host
 }
 
 /// The longest that a message takes in fair weather.

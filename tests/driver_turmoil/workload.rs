@@ -20,7 +20,7 @@ pub(crate) fn definitions() -> Vec<JobDefinition> {
 }
 
 fn definition(number: usize) -> JobDefinition {
-    let schedule = if number % 2 == 0 {
+    let schedule = if number.is_multiple_of(2) {
         r#"{"kind": "cron", "expr": "*/2 * * * * *"}"#.to_owned()
     } else {
         format!(r#"{{"kind": "interval", "start": "{BEGINNING}", "every_ms": 2000}}"#)
