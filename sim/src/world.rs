@@ -7,7 +7,7 @@
 //!
 //! - `queue`, `happening`: what happens next. - `clock`, `link`: time and distance.
 //! - `node`, `role`, `process`: a process's life. - `store_calls`: calls on the store.
-//! - `broker`, `traffic`: the broker, and what travels to and from it.
+//! - `broker`, `traffic`: the broker, and what travels to and from it. - `open_broker`: all that it may do.
 //! - `handlers`: what workers run, and what that calls. - `operators`: what people ask for.
 //! - `striking`: faults. - `recovery`: the heal and what must follow. - `observer`: measurements.
 
@@ -18,6 +18,7 @@ mod happening;
 mod link;
 mod node;
 mod observer;
+pub mod open_broker;
 mod operators;
 mod process;
 mod queue;

@@ -76,10 +76,23 @@ impl Throwaway {
         assert_eq!(self.run("start"), self.url, "a server must come back where it was");
     }
 
+    /// Has RabbitMQ's own tool do something to it.
+    ///
+    /// # Panics
+    /// Where it does not, with what it said.
+    pub fn control(&self, words: &[&str]) {
+        self.run_with("control", words);
+    }
+
     fn run(&self, verb: &str) -> String {
+        self.run_with(verb, &[])
+    }
+
+    fn run_with(&self, verb: &str, words: &[&str]) -> String {
         let output = Command::new(&self.script)
             .arg(verb)
             .arg(&self.directory)
+            .args(words)
             .output()
             .expect("the script lies in the repository and bash is there");
         assert!(

@@ -2,7 +2,10 @@
 //!
 //! This half holds what the broker knows and decides; what travels to and from it is in `traffic`. A message
 //! that was confirmed is in its queue until it is delivered and acknowledged, or purged; a delivery whose
-//! consumer is gone goes back to the front of its queue.
+//! consumer is gone goes back to the place in its queue that it had.
+//!
+//! Everything that is left open is asked of a [`Choose`]: the world draws it, and `open_broker` walks through
+//! all answers, so that a real broker can be held against what this one may do.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -24,29 +27,59 @@ pub(super) enum Body {
     Malformed(Arc<MalformedMessage>),
 }
 
+/// What answers the questions that the broker leaves open.
+pub(super) trait Choose {
+    /// Whether something happens whose chance is this many parts in a million.
+    fn chance(&mut self, ppm: u32) -> bool;
+    /// One of `bound` numbers, from 0.
+    fn below(&mut self, bound: u64) -> u64;
+}
+
+impl Choose for Stream {
+    fn chance(&mut self, ppm: u32) -> bool {
+        self.chance(ppm)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.below(bound)
+    }
+}
+
+/// Whether the broker takes publications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reception {
+    Open,
+    /// An alarm holds them up.
+    Blocked,
+    /// A fault keeps the broker away.
+    Down(FaultKind),
+}
+
 /// A queue's number.
 pub(super) type QueueNo = u8;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Queue {
     handler: HandlerName,
     ready: VecDeque<Ready>,
     /// A message that the next one is to overtake.
-    aside: Option<Ready>,
-    /// Where the search for the next consumer begins: they take turns.
-    turn: usize,
+    aside: Option<Body>,
+    /// The next place at its end.
+    next_place: u64,
 }
 
 /// A message that waits for a consumer.
 #[derive(Clone, Debug)]
 struct Ready {
     body: Body,
+    /// Where it stands among the others; kept while it is out for delivery.
+    place: u64,
     /// Whether it may still be delivered twice; a second delivery has no third.
     original: bool,
 }
 
 /// A consumer as the broker knows it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Consumer {
     pub(super) life: Life,
     pub(super) epoch: u64,
@@ -58,9 +91,10 @@ pub(super) struct Consumer {
     next_tag: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Unacked {
     queue: QueueNo,
+    place: u64,
     body: Body,
     since: SimTime,
 }
@@ -75,7 +109,7 @@ pub(super) struct Outgoing {
 }
 
 /// The broker.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Broker {
     queues: Vec<Queue>,
     /// By node slot.
@@ -106,7 +140,8 @@ impl Broker {
         self.troubles.retain(|(active, _)| *active != index);
         if !self.troubles.iter().any(|(_, fault)| fault.kind == FaultKind::BrokerReorder) {
             for queue in &mut self.queues {
-                queue.ready.extend(queue.aside.take());
+                let aside = queue.aside.take();
+                aside.into_iter().for_each(|earlier| queue.append(earlier));
             }
         }
     }
@@ -123,6 +158,15 @@ impl Broker {
 
     pub(super) fn is_blocked(&self) -> bool {
         self.troubles.iter().any(|(_, fault)| fault.kind == FaultKind::BrokerAlarm)
+    }
+
+    /// How a publication that arrives now is received.
+    pub(super) fn reception(&self) -> Reception {
+        match self.is_down() {
+            Some(kind) => Reception::Down(kind),
+            None if self.is_blocked() => Reception::Blocked,
+            None => Reception::Open,
+        }
     }
 
     pub(super) fn block(&mut self, messages: Vec<Arc<ExecutionMessage>>) {
@@ -142,11 +186,31 @@ impl Broker {
                 handler: handler.clone(),
                 ready: VecDeque::new(),
                 aside: None,
-                turn: 0,
+                next_place: 0,
             });
             self.queues.len() - 1
         });
         QueueNo::try_from(number).expect("plans have few handlers")
+    }
+
+    /// Whose queue this is.
+    pub(super) fn handler(&self, queue: QueueNo) -> &HandlerName {
+        &self.queues[usize::from(queue)].handler
+    }
+
+    /// What waits in a queue, in its order, with its place and whether it may still be delivered twice.
+    pub(super) fn waiting(&self, queue: QueueNo) -> impl Iterator<Item = (&Body, u64, bool)> {
+        self.queues[usize::from(queue)].ready.iter().map(|ready| (&ready.body, ready.place, ready.original))
+    }
+
+    /// The faults that have begun and not ended.
+    pub(super) fn under_way(&self) -> impl Iterator<Item = FaultKind> {
+        self.troubles.iter().map(|(_, fault)| fault.kind)
+    }
+
+    /// How many publications an alarm holds up.
+    pub(super) fn held_up(&self) -> usize {
+        self.blocked.len()
     }
 
     pub(super) fn queue_count(&self) -> usize {
@@ -158,7 +222,7 @@ impl Broker {
         &mut self,
         message: &Arc<ExecutionMessage>,
         body: Body,
-        stream: &mut Stream,
+        stream: &mut impl Choose,
         counts: &mut FaultCounts,
     ) -> (PublishOutcome, QueueNo) {
         let number = self.declare(&message.handler.name);
@@ -203,14 +267,14 @@ impl Broker {
             counts.count(FaultKind::BrokerPurge);
         }
         if stored {
-            queue.store(Ready { body, original: true }, overtaken, counts);
+            queue.store(body, overtaken, counts);
         }
         (outcome, number)
     }
 
     /// Puts something into a queue that nobody published through the front door.
     pub(super) fn plant(&mut self, queue: QueueNo, body: Body) {
-        self.queues[usize::from(queue)].ready.push_back(Ready { body, original: true });
+        self.queues[usize::from(queue)].append(body);
     }
 
     /// Empties a queue, and again after each of the next `more` messages; how many are gone at once.
@@ -230,25 +294,24 @@ impl Broker {
         &mut self,
         number: QueueNo,
         now: SimTime,
-        stream: &mut Stream,
+        stream: &mut impl Choose,
         counts: &mut FaultCounts,
     ) -> Option<Outgoing> {
         let queue = &mut self.queues[usize::from(number)];
         if queue.ready.is_empty() {
             return None;
         }
-        let nodes = self.consumers.len();
-        let has_room = |at: usize| {
-            let slot = (queue.turn + at) % nodes;
-            let room = self.consumers[slot].as_ref().is_some_and(|consumer| {
-                consumer.takes
-                    && consumer.unacked.len() < consumer.prefetch
-                    && consumer.queues.contains(&number)
-            });
-            room.then_some(slot)
+        let has_room = |consumer: &Consumer| {
+            consumer.takes && consumer.unacked.len() < consumer.prefetch && consumer.queues.contains(&number)
         };
-        let slot = (0..nodes).find_map(has_room)?;
-        queue.turn = slot + 1;
+        let mut with_room = self
+            .consumers
+            .iter()
+            .enumerate()
+            .filter_map(|(slot, consumer)| consumer.as_ref().is_some_and(has_room).then_some(slot));
+        // A broker serves consumers in turn, but whose turn it is depends on who was full when: anybody's.
+        let count = with_room.clone().count() as u64;
+        let slot = with_room.nth(if count > 1 { stream.below(count) as usize } else { 0 })?;
         let mut again = false;
         for (_, fault) in &self.troubles {
             if fault.kind == FaultKind::BrokerDuplicate && stream.chance(fault.chance_ppm) {
@@ -256,7 +319,7 @@ impl Broker {
             }
         }
         let mut first = queue.ready.pop_front()?;
-        let body = first.body.clone();
+        let (body, place) = (first.body.clone(), first.place);
         if again && first.original {
             counts.count(FaultKind::BrokerDuplicate);
             first.original = false;
@@ -265,7 +328,7 @@ impl Broker {
         let consumer = self.consumers[slot].as_mut().expect("a consumer with room is there");
         let tag = consumer.next_tag;
         consumer.next_tag += 1;
-        consumer.unacked.insert(tag, Unacked { queue: number, body: body.clone(), since: now });
+        consumer.unacked.insert(tag, Unacked { queue: number, place, body: body.clone(), since: now });
         Some(Outgoing { life: consumer.life, epoch: consumer.epoch, tag, body })
     }
 
@@ -287,44 +350,63 @@ impl Broker {
         self.consumers[life.slot.index()] = Some(consumer);
     }
 
-    /// Forgets a consumer; what it had goes back to the front of its queues.
+    /// Forgets a consumer; what it had goes back into its queues.
     pub(super) fn close(&mut self, slot: usize) -> Option<Consumer> {
         let mut consumer = self.consumers.get_mut(slot)?.take()?;
         self.requeue(core::mem::take(&mut consumer.unacked));
         Some(consumer)
     }
 
-    /// Puts everything that is unacknowledged back; the consumers stay. How many messages.
-    pub(super) fn recover_all(&mut self) -> usize {
+    /// Puts back what is unacknowledged: everything, or just any of it, as when somebody refuses single
+    /// deliveries. The consumers stay. How many messages.
+    pub(super) fn recover(&mut self, stream: &mut impl Choose) -> usize {
+        let everything = stream.chance(PPM / 2);
         let mut all = 0;
         for slot in 0..self.consumers.len() {
             let Some(consumer) = self.consumers[slot].as_mut() else { continue };
             let unacked = core::mem::take(&mut consumer.unacked);
-            all += unacked.len();
-            self.requeue(unacked);
+            let (back, stays) = unacked.into_iter().partition(|_| everything || stream.chance(PPM / 2));
+            consumer.unacked = stays;
+            all += self.requeue(back);
         }
         all
     }
 
-    fn requeue(&mut self, unacked: BTreeMap<u64, Unacked>) {
+    /// Puts one delivery back; whether it was unacknowledged.
+    pub(super) fn give_back(&mut self, slot: usize, tag: u64) -> bool {
+        let held = self.consumers[slot].as_mut().and_then(|consumer| consumer.unacked.remove(&tag));
+        self.requeue(held.map(|held| (tag, held)).into_iter().collect()) > 0
+    }
+
+    fn requeue(&mut self, unacked: BTreeMap<u64, Unacked>) -> usize {
+        let count = unacked.len();
         for held in unacked.into_values().rev() {
-            self.queues[usize::from(held.queue)].ready.push_front(Ready { body: held.body, original: false });
+            let ready = &mut self.queues[usize::from(held.queue)].ready;
+            let at = ready.partition_point(|other| other.place < held.place);
+            ready.insert(at, Ready { body: held.body, place: held.place, original: false });
         }
+        count
     }
 }
 
 impl Queue {
     /// Takes a message in at the end; one that is to be overtaken waits for the next.
-    fn store(&mut self, ready: Ready, overtaken: bool, counts: &mut FaultCounts) {
+    fn store(&mut self, body: Body, overtaken: bool, counts: &mut FaultCounts) {
         match self.aside.take() {
             Some(earlier) => {
                 counts.count(FaultKind::BrokerReorder);
-                self.ready.push_back(ready);
-                self.ready.push_back(earlier);
+                self.append(body);
+                self.append(earlier);
             }
-            None if overtaken => self.aside = Some(ready),
-            None => self.ready.push_back(ready),
+            None if overtaken => self.aside = Some(body),
+            None => self.append(body),
         }
+    }
+
+    fn append(&mut self, body: Body) {
+        let place = self.next_place;
+        self.next_place += 1;
+        self.ready.push_back(Ready { body, place, original: true });
     }
 }
 
@@ -332,6 +414,11 @@ impl Consumer {
     /// A delivery is done with.
     pub(super) fn acknowledge(&mut self, tag: u64) -> bool {
         self.unacked.remove(&tag).is_some()
+    }
+
+    /// Its unacknowledged deliveries, in the order of their tags, each with its queue and place.
+    pub(super) fn held(&self) -> impl Iterator<Item = (u64, QueueNo, u64, &Body)> {
+        self.unacked.iter().map(|(tag, held)| (*tag, held.queue, held.place, &held.body))
     }
 
     /// Since when its oldest delivery waits for an acknowledgement.

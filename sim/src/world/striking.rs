@@ -168,7 +168,7 @@ impl World<'_> {
                 }
             }
             FaultKind::BrokerRedeliverUnacked => {
-                if self.broker.recover_all() > 0 {
+                if self.broker.recover(&mut self.streams.broker) > 0 {
                     self.counts.count(fault.kind);
                     self.pump_all();
                 }

@@ -14,7 +14,7 @@ use fencepost_core::message::ExecutionMessage;
 use fencepost_core::time::Span;
 
 use super::World;
-use super::broker::{Body, Outgoing, QueueNo};
+use super::broker::{Body, Outgoing, QueueNo, Reception};
 use super::happening::{Happening, Life};
 use super::link::{Air, Fate, Way};
 use super::role::RoleEvent;
@@ -112,21 +112,24 @@ impl World<'_> {
         let (life, deadline) = (publication.life, publication.sent.plus(PUBLISH_TIMEOUT));
         let messages = core::mem::take(&mut publication.messages);
         let gone = publication.broken && self.streams.broker.chance(PPM / 2);
-        let down = self.broker.is_down();
-        if let Some(kind) = down {
-            self.counts.count(kind);
-        }
-        if gone || down.is_some() {
-            self.abandon_publication(place, self.now.plus(Span::from_millis(1)));
-            self.publications.take(place);
-            return;
-        }
-        if self.broker.is_blocked() {
-            self.counts.count(FaultKind::BrokerAlarm);
-            self.broker.block(messages);
-            self.abandon_publication(place, deadline);
-            self.publications.take(place);
-            return;
+        match self.broker.reception() {
+            Reception::Down(kind) => {
+                self.counts.count(kind);
+                self.lose_publication(place);
+                return;
+            }
+            Reception::Blocked | Reception::Open if gone => {
+                self.lose_publication(place);
+                return;
+            }
+            Reception::Blocked => {
+                self.counts.count(FaultKind::BrokerAlarm);
+                self.broker.block(messages);
+                self.abandon_publication(place, deadline);
+                self.publications.take(place);
+                return;
+            }
+            Reception::Open => {}
         }
         let outcomes = self.take_in(&messages);
         let fate = self.pass_broker(life, Way::Back, PUBLISHING);
@@ -141,6 +144,11 @@ impl World<'_> {
                 self.publications.take(place);
             }
         }
+    }
+
+    fn lose_publication(&mut self, place: u32) {
+        self.abandon_publication(place, self.now.plus(Span::from_millis(1)));
+        self.publications.take(place);
     }
 
     /// The broker takes messages in; the outcomes stand in their order.

@@ -1,0 +1,309 @@
+//! The simulated broker with its choices open: what it may do next, all of it.
+//!
+//! The world draws each answer that the broker leaves open; here every answer is tried, on the same code, so
+//! that what a real broker did can be looked up among what the simulated one may do. What the world's links
+//! and clocks add (delay, loss, a connection's end) is the caller's to consider. What must stay true: nothing
+//! is decided here that `broker` does not decide.
+
+use core::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use fencepost_core::event::PublishOutcome;
+use fencepost_core::job::HandlerName;
+use fencepost_core::message::ExecutionMessage;
+use fencepost_core::time::Span;
+
+use super::broker::{Body, Broker, Choose, QueueNo, Reception};
+use super::happening::Life;
+use crate::fault::{FaultCounts, FaultKind};
+use crate::plan::{FaultSpec, NodeSlot, Target};
+use crate::rng::PPM;
+use crate::sim_time::SimTime;
+
+/// A consumer's place.
+pub type Slot = usize;
+
+/// The simulated broker at one moment.
+#[derive(Clone, Debug)]
+pub struct OpenBroker {
+    broker: Broker,
+}
+
+/// One thing that it may do with a publication.
+#[derive(Clone, Debug)]
+pub struct Publication {
+    /// What the publisher would be told.
+    pub outcome: PublishOutcome,
+    /// The broker afterwards.
+    pub after: OpenBroker,
+}
+
+/// One delivery that it may make.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// To whom.
+    pub slot: Slot,
+    /// Under which tag: each consumer's are counted from 1.
+    pub tag: u64,
+    /// What.
+    pub message: Arc<ExecutionMessage>,
+    /// The broker afterwards.
+    pub after: OpenBroker,
+}
+
+/// Every consumer is opened once, so one epoch and one incarnation are enough.
+const EPOCH: u64 = 1;
+
+impl OpenBroker {
+    /// An empty one, with so many places for consumers.
+    #[must_use]
+    pub fn new(slots: usize) -> Self {
+        Self { broker: Broker::new(slots) }
+    }
+
+    /// A fault begins, as a plan has it: `count` is its measure, and where it strikes by chance, it may or not.
+    pub fn begin(&mut self, kind: FaultKind, count: u32) {
+        let fault = FaultSpec {
+            kind,
+            target: Target::Broker,
+            at: SimTime::ZERO,
+            lasts: Span::ZERO,
+            count,
+            chance_ppm: PPM / 2,
+            amount: Span::ZERO,
+        };
+        self.broker.begin(kind as u16, &fault);
+    }
+
+    /// A fault ends.
+    pub fn end(&mut self, kind: FaultKind) {
+        self.broker.end(kind as u16);
+    }
+
+    /// What may become of what an alarm held up, once no alarm is left. Its publishers have given up on it.
+    #[must_use]
+    pub fn released(&self) -> Vec<Self> {
+        let mut cleared = self.clone();
+        let mut states = Vec::new();
+        for message in cleared.broker.unblock().into_iter().flatten() {
+            let from = if states.is_empty() { vec![cleared.clone()] } else { states };
+            states = from
+                .iter()
+                .flat_map(|state: &Self| state.publish(&message))
+                .map(|publication| publication.after)
+                .collect();
+        }
+        if states.is_empty() { vec![cleared] } else { states }
+    }
+
+    /// What may become of a publication that arrives now.
+    #[must_use]
+    pub fn publish(&self, message: &Arc<ExecutionMessage>) -> Vec<Publication> {
+        match self.broker.reception() {
+            Reception::Down(_) => {
+                vec![Publication { outcome: PublishOutcome::Unknown, after: self.clone() }]
+            }
+            Reception::Blocked => {
+                let mut after = self.clone();
+                after.broker.block(vec![Arc::clone(message)]);
+                vec![Publication { outcome: PublishOutcome::Unknown, after }]
+            }
+            Reception::Open => every_way(|choices| {
+                let mut after = self.clone();
+                let body = Body::Message(Arc::clone(message));
+                let (outcome, _) = after.broker.publish(message, body, choices, &mut FaultCounts::default());
+                Publication { outcome, after }
+            }),
+        }
+    }
+
+    /// Which deliveries a handler's queue may make now.
+    pub fn deliveries(&mut self, handler: &HandlerName) -> Vec<Delivery> {
+        let queue = self.broker.declare(handler);
+        if self.broker.is_down().is_some() {
+            return Vec::new();
+        }
+        let ways = every_way(|choices| {
+            let mut after = self.clone();
+            let counts = &mut FaultCounts::default();
+            let outgoing = after.broker.next_delivery(queue, SimTime::ZERO, choices, counts)?;
+            let Body::Message(message) = outgoing.body else { return None };
+            Some(Delivery { slot: outgoing.life.slot.index(), tag: outgoing.tag, message, after })
+        });
+        ways.into_iter().flatten().collect()
+    }
+
+    /// A consumer begins to consume from these, or goes on with another prefetch.
+    pub fn consume(&mut self, slot: Slot, prefetch: usize, handlers: &[HandlerName]) {
+        let life = life(slot);
+        match self.broker.consumer(life, EPOCH) {
+            Some(consumer) => {
+                consumer.prefetch = prefetch;
+                consumer.takes = true;
+            }
+            None => {
+                let queues: Vec<QueueNo> =
+                    handlers.iter().map(|handler| self.broker.declare(handler)).collect();
+                self.broker.open(life, EPOCH, prefetch, queues);
+            }
+        }
+    }
+
+    /// A consumer consumes no more. What it has may still be acknowledged.
+    pub fn cancel(&mut self, slot: Slot) {
+        if let Some(consumer) = self.broker.consumer(life(slot), EPOCH) {
+            consumer.takes = false;
+        }
+    }
+
+    /// A delivery is done with. Whether it was unacknowledged.
+    pub fn acknowledge(&mut self, slot: Slot, tag: u64) -> bool {
+        self.broker.consumer(life(slot), EPOCH).is_some_and(|consumer| consumer.acknowledge(tag))
+    }
+
+    /// A delivery is refused and goes back to its queue. Whether it was unacknowledged.
+    pub fn give_back(&mut self, slot: Slot, tag: u64) -> bool {
+        self.broker.give_back(slot, tag)
+    }
+
+    /// A consumer is gone, whatever it had goes back.
+    pub fn close(&mut self, slot: Slot) {
+        self.broker.close(slot);
+    }
+
+    /// Which deliveries of a consumer are unacknowledged, in the order of their tags.
+    #[must_use]
+    pub fn unacknowledged(&self, slot: Slot) -> Vec<u64> {
+        let all = self.broker.consumers().filter(|consumer| consumer.life.slot.index() == slot);
+        all.flat_map(|consumer| consumer.held().map(|(tag, ..)| tag)).collect()
+    }
+
+    /// A queue is emptied; how many messages are gone.
+    pub fn purge(&mut self, handler: &HandlerName) -> usize {
+        let queue = self.broker.declare(handler);
+        self.broker.purge(queue, 0)
+    }
+
+    /// A queue is emptied and what is out of it comes back no more, as when somebody deletes it: to the world
+    /// this is its consumers cancelled and the queue purged.
+    pub fn delete(&mut self, handler: &HandlerName) {
+        let queue = self.broker.declare(handler);
+        let gone: Vec<(Slot, u64)> = self
+            .broker
+            .consumers()
+            .flat_map(|consumer| {
+                let slot = consumer.life.slot.index();
+                consumer.held().filter(|(_, of, ..)| *of == queue).map(move |(tag, ..)| (slot, tag))
+            })
+            .collect();
+        for (slot, tag) in gone {
+            self.acknowledge(slot, tag);
+        }
+        self.broker.purge(queue, 0);
+    }
+
+    /// How many messages wait in a handler's queue.
+    pub fn ready(&mut self, handler: &HandlerName) -> usize {
+        let queue = self.broker.declare(handler);
+        self.broker.waiting(queue).count()
+    }
+}
+
+/// Queues with what waits in them, consumers with what they have, and faults; messages by their dispatch
+/// numbers, with their places. Two brokers that read the same may do the same.
+impl fmt::Display for OpenBroker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |body: &Body| match body {
+            Body::Message(message) => message.dispatch_no.0.to_string(),
+            Body::Malformed(_) => "malformed".to_owned(),
+        };
+        let mut text = String::new();
+        for queue in 0..self.broker.queue_count() {
+            let queue = QueueNo::try_from(queue).map_err(|_| fmt::Error)?;
+            write!(text, "{} [", self.broker.handler(queue))?;
+            for (body, place, original) in self.broker.waiting(queue) {
+                write!(text, " {}@{place}{}", name(body), if original { "" } else { "'" })?;
+            }
+            text.push_str(" ]  ");
+        }
+        for consumer in self.broker.consumers() {
+            let takes = if consumer.takes { "takes" } else { "stopped" };
+            write!(text, "#{} {takes} {} {{", consumer.life.slot.index(), consumer.prefetch)?;
+            for (tag, queue, place, body) in consumer.held() {
+                write!(text, " {tag}:{}@{queue}/{place}", name(body))?;
+            }
+            text.push_str(" }  ");
+        }
+        let held_up = self.broker.held_up();
+        if held_up > 0 {
+            write!(text, "{held_up} publications held up ")?;
+        }
+        for kind in self.broker.under_way() {
+            write!(text, "  {kind}")?;
+        }
+        f.write_str(text.trim_end())
+    }
+}
+
+fn life(slot: Slot) -> Life {
+    Life { slot: NodeSlot::new(slot), incarnation: 0 }
+}
+
+/// Answers given in advance, and the first answer to whatever else is asked.
+struct Answers {
+    given: Vec<(u64, u64)>,
+    asked: usize,
+}
+
+impl Choose for Answers {
+    fn chance(&mut self, ppm: u32) -> bool {
+        match ppm {
+            0 => false,
+            PPM.. => true,
+            _ => self.below(2) == 1,
+        }
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        if self.asked == self.given.len() {
+            self.given.push((0, bound));
+        }
+        let (answer, _) = self.given[self.asked];
+        self.asked += 1;
+        answer
+    }
+}
+
+/// What comes of every way to answer what is asked on the way.
+fn every_way<T>(act: impl Fn(&mut Answers) -> T) -> Vec<T> {
+    let mut results = Vec::new();
+    let mut answers = Answers { given: Vec::new(), asked: 0 };
+    loop {
+        answers.asked = 0;
+        results.push(act(&mut answers));
+        // The next way differs in the last answer that has another.
+        while answers.given.last().is_some_and(|(answer, bound)| answer + 1 >= *bound) {
+            answers.given.pop();
+        }
+        match answers.given.last_mut() {
+            Some((answer, _)) => *answer += 1,
+            None => return results,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_is_walked_once() {
+        let ways = every_way(|choices| {
+            let first = choices.below(3);
+            // Only some ways ask on.
+            (first, first > 0 && choices.chance(PPM / 10), choices.chance(0), choices.chance(PPM))
+        });
+        let expected = [(0, false), (1, false), (1, true), (2, false), (2, true)];
+        assert_eq!(ways, expected.map(|(first, second)| (first, second, false, true)));
+    }
+}

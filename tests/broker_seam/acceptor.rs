@@ -1,0 +1,412 @@
+//! The acceptor: whether the simulated broker may do what was seen of a broker.
+//!
+//! It keeps every state that the simulated broker may be in and every act that may still be on its way. For
+//! each round it searches the orders in which the acts can have reached the broker and what that may have
+//! done in between, until everything that was seen is explained. The broker is the simulator's own
+//! (`open_broker`); what is added here is the way to it: an actor's acts arrive in order, production's
+//! consumer does not say when, whoever leaves without a word may leave what was on its way behind, and a
+//! publication without an answer may have arrived or not.
+//!
+//! Faults are granted only where the script gives a cause: a return while a queue is missing, a refusal where
+//! the length is limited, nothing taken in during an alarm. The simulated broker may do all of this at any
+//! moment; an acceptor that let it would accept too much.
+
+use core::fmt::{self, Write as _};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use fencepost_core::event::PublishOutcome;
+use fencepost_sim::fault::FaultKind;
+use fencepost_sim::world::open_broker::{OpenBroker, Slot};
+
+use crate::history::{Act, Actor, Round, SLOTS, Sight, handler, message};
+use crate::script::{LENGTH_LIMIT, Leaving, Length, Settling};
+
+/// More states than this have no explanation but a mistake in here.
+const NODES_MAX: usize = 400_000;
+
+/// What may be the case between two rounds.
+#[derive(Clone, Debug)]
+struct State {
+    broker: OpenBroker,
+    /// What is on its way to the broker.
+    coming: BTreeMap<Actor, VecDeque<Act>>,
+    /// Which queues publications may find no way to.
+    missing: BTreeSet<usize>,
+    /// What publications without an answer yet have come to.
+    assumed: BTreeMap<u32, PublishOutcome>,
+}
+
+/// A state within a round: how much of what each consumer saw is explained.
+#[derive(Clone, Debug)]
+struct Node {
+    state: State,
+    explained: BTreeMap<Slot, usize>,
+}
+
+/// What a round comes to.
+#[derive(Clone, Debug)]
+pub(super) struct Weighed {
+    states: Vec<State>,
+    /// Whether nothing needs to come any more.
+    pub(super) settled: bool,
+}
+
+/// Why a round has no explanation.
+#[derive(Clone, Debug)]
+pub(super) struct Refusal {
+    /// The furthest that an explanation comes, and what the simulated broker may do from there.
+    pub(super) furthest: String,
+}
+
+impl fmt::Display for Weighed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for state in self.states.iter().take(5) {
+            writeln!(f, "the simulated broker may be at: {}; on the way: {:?}", state.broker, state.coming)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Acceptor {
+    queues: usize,
+    states: Vec<State>,
+}
+
+impl Acceptor {
+    pub(super) fn new(queues: usize, length: Length) -> Self {
+        let mut broker = OpenBroker::new(SLOTS);
+        match length {
+            Length::Free => {}
+            Length::Limited => broker.begin(FaultKind::BrokerLengthLimit, LENGTH_LIMIT),
+        }
+        let state =
+            State { broker, coming: BTreeMap::new(), missing: BTreeSet::new(), assumed: BTreeMap::new() };
+        Self { queues, states: vec![state] }
+    }
+
+    /// Looks for explanations of a round, which may go on.
+    pub(super) fn weigh(&self, round: &Round) -> Result<Weighed, Refusal> {
+        let mut search = Search {
+            queues: self.queues,
+            round,
+            open: Vec::new(),
+            known: BTreeSet::new(),
+            ends: BTreeMap::new(),
+            settled: false,
+            furthest: (0, String::new()),
+        };
+        for state in &self.states {
+            search.start(state.clone());
+        }
+        search.run()
+    }
+
+    /// Goes on from what a round came to.
+    pub(super) fn advance(&mut self, weighed: Weighed) {
+        self.states = weighed.states;
+    }
+
+    /// Weighs a whole round and goes on from it; whether nothing needs to come any more.
+    pub(super) fn take(&mut self, round: &Round) -> Result<bool, Refusal> {
+        let weighed = self.weigh(round)?;
+        let settled = weighed.settled;
+        self.advance(weighed);
+        Ok(settled)
+    }
+
+    /// How many messages the simulated broker may still have, at most, waiting or out.
+    pub(super) fn left(&mut self) -> usize {
+        let queues = self.queues;
+        let left = |state: &mut State| {
+            let waiting: usize = (0..queues).map(|queue| state.broker.ready(&handler(queue))).sum();
+            waiting + (0..SLOTS).map(|slot| state.broker.unacknowledged(slot).len()).sum::<usize>()
+        };
+        self.states.iter_mut().map(left).min().unwrap_or_default()
+    }
+}
+
+struct Search<'a> {
+    queues: usize,
+    round: &'a Round,
+    open: Vec<Node>,
+    known: BTreeSet<String>,
+    ends: BTreeMap<String, State>,
+    settled: bool,
+    furthest: (usize, String),
+}
+
+impl Search<'_> {
+    fn start(&mut self, mut state: State) {
+        for (number, outcome) in &self.round.outcomes {
+            let assumed = state.assumed.remove(number);
+            if assumed.is_some_and(|assumed| !told(assumed, *outcome)) {
+                return;
+            }
+        }
+        for (actor, act) in &self.round.acts {
+            state.coming.entry(*actor).or_default().push_back(act.clone());
+        }
+        self.visit(Node { state, explained: BTreeMap::new() });
+    }
+
+    fn run(mut self) -> Result<Weighed, Refusal> {
+        while let Some(node) = self.open.pop() {
+            assert!(self.known.len() < NODES_MAX, "a round has too many explanations:\n{}", self.round);
+            self.arrivals(&node);
+            let due = self.deliveries(&node);
+            let all_explained = self.round.sights.keys().all(|slot| self.next_sight(&node, *slot).is_none());
+            if all_explained && node.state.coming.iter().all(|(actor, acts)| self.may_wait(*actor, acts)) {
+                self.settled |=
+                    due == Due::Nothing && node.state.coming.keys().all(|actor| *actor == Actor::Publisher);
+                self.ends.insert(node.state.key(), node.state);
+            }
+        }
+        if self.ends.is_empty() {
+            return Err(Refusal { furthest: self.furthest.1 });
+        }
+        Ok(Weighed { states: self.ends.into_values().collect(), settled: self.settled })
+    }
+
+    /// Whether these may still be on their way when a round is over.
+    fn may_wait(&self, actor: Actor, acts: &VecDeque<Act>) -> bool {
+        match actor {
+            // What has an outcome has arrived, or never will.
+            Actor::Publisher => acts.iter().all(|act| match act {
+                Act::Publish { number, .. } => !self.round.outcomes.contains_key(number),
+                other => unreachable!("a publisher does nothing else: {other:?}"),
+            }),
+            Actor::Worker(_) => true,
+            Actor::Passer(_) | Actor::Foreign(_) | Actor::Operator => false,
+        }
+    }
+
+    fn visit(&mut self, mut node: Node) {
+        node.state.coming.retain(|_, acts| !acts.is_empty());
+        let key = format!("{} {:?}", node.state.key(), node.explained);
+        if self.known.insert(key) {
+            let explained: usize = node.explained.values().sum();
+            let coming: usize = node.state.coming.values().map(VecDeque::len).sum();
+            let far = explained * 1_000 + 999_usize.saturating_sub(coming);
+            if self.furthest.1.is_empty() || far > self.furthest.0 {
+                self.furthest = (far, self.describe(&node));
+            }
+            self.open.push(node);
+        }
+    }
+
+    fn describe(&self, node: &Node) -> String {
+        let mut text = format!("the simulated broker: {}\n", node.state.broker);
+        for (actor, acts) in &node.state.coming {
+            let _infallible = writeln!(text, "on the way from {actor:?}: {acts:?}");
+        }
+        for slot in self.round.sights.keys() {
+            let _infallible = writeln!(text, "next seen by #{slot}: {:?}", self.next_sight(node, *slot));
+        }
+        let mut broker = node.state.broker.clone();
+        for queue in 0..self.queues {
+            for delivery in broker.deliveries(&handler(queue)) {
+                let (slot, tag, number) = (delivery.slot, delivery.tag, delivery.message.dispatch_no.0);
+                let _infallible = writeln!(text, "allowed: #{slot} gets {number} from q{queue} as {tag}");
+            }
+        }
+        text
+    }
+
+    fn next_sight(&self, node: &Node, slot: Slot) -> Option<Sight> {
+        let at = node.explained.get(&slot).copied().unwrap_or_default();
+        self.round.sights.get(&slot)?.get(at).copied()
+    }
+
+    /// What can have reached the broker next.
+    fn arrivals(&mut self, node: &Node) {
+        for (actor, acts) in &node.state.coming {
+            for (at, act) in acts.iter().enumerate() {
+                // Who goes without a word may leave what was on its way behind.
+                let overtakes = match act {
+                    Act::Leave { how: Leaving::Abruptly, .. } | Act::Ended { .. } => true,
+                    Act::Leave { how: Leaving::Channel | Leaving::Connection, .. }
+                    | Act::Publish { .. }
+                    | Act::Consume { .. }
+                    | Act::Cancel { .. }
+                    | Act::Settle { .. }
+                    | Act::Purge { .. }
+                    | Act::Count { .. }
+                    | Act::DeleteQueue { .. }
+                    | Act::DeleteExchange
+                    | Act::Alarm
+                    | Act::AlarmOver
+                    | Act::Down(_)
+                    | Act::Up => false,
+                };
+                if at == 0 || overtakes {
+                    let mut after = node.clone();
+                    let coming = after.state.coming.get_mut(actor).expect("it is being walked");
+                    coming.drain(..=at);
+                    self.arrive(after, act);
+                }
+            }
+        }
+    }
+
+    fn arrive(&mut self, mut node: Node, act: &Act) {
+        let broker = &mut node.state.broker;
+        match act {
+            Act::Publish { number, queue } => return self.publish(node, *number, *queue),
+            Act::Consume { slot, prefetch, queues } => {
+                let handlers: Vec<_> = queues.iter().map(|queue| handler(*queue)).collect();
+                broker.consume(*slot, usize::from(*prefetch), &handlers);
+            }
+            Act::Cancel { slot } => broker.cancel(*slot),
+            Act::Settle { slot, tags, how } => {
+                for tag in tags {
+                    // Void where the queue is gone with what it had.
+                    let _was_held = match how {
+                        Settling::Ack | Settling::AckUpTo | Settling::NackAway | Settling::RejectAway => {
+                            broker.acknowledge(*slot, *tag)
+                        }
+                        Settling::NackBack | Settling::NackUpToBack | Settling::RejectBack => {
+                            broker.give_back(*slot, *tag)
+                        }
+                    };
+                }
+            }
+            Act::Leave { slot, .. } => broker.close(*slot),
+            Act::Ended { slot, told } => {
+                match told {
+                    Sight::Cancelled => broker.cancel(*slot),
+                    Sight::Lost | Sight::Delivered { .. } => broker.close(*slot),
+                }
+                if self.next_sight(&node, *slot) != Some(*told) {
+                    return;
+                }
+                *node.explained.entry(*slot).or_default() += 1;
+            }
+            Act::Purge { queue, removed } => {
+                if broker.purge(&handler(*queue)) != *removed as usize {
+                    return;
+                }
+            }
+            Act::Count { queue, ready } => {
+                if broker.ready(&handler(*queue)) != *ready as usize {
+                    return;
+                }
+            }
+            Act::DeleteQueue { queue } => {
+                broker.delete(&handler(*queue));
+                node.state.missing.insert(*queue);
+            }
+            Act::DeleteExchange => node.state.missing.extend(0..self.queues),
+            Act::Alarm => broker.begin(FaultKind::BrokerAlarm, 0),
+            Act::AlarmOver => {
+                broker.end(FaultKind::BrokerAlarm);
+                for broker in node.state.broker.released() {
+                    self.visit(Node { state: State { broker, ..node.state.clone() }, ..node.clone() });
+                }
+                return;
+            }
+            Act::Down(_) => {
+                (0..SLOTS).for_each(|slot| broker.close(slot));
+                broker.begin(FaultKind::BrokerRestart, 0);
+            }
+            Act::Up => broker.end(FaultKind::BrokerRestart),
+        }
+        self.visit(node);
+    }
+
+    fn publish(&mut self, node: Node, number: u32, queue: usize) {
+        let known = self.round.outcomes.get(&number).copied();
+        if known == Some(PublishOutcome::Unknown) {
+            // It never arrived.
+            self.visit(node.clone());
+        }
+        let mut broker = node.state.broker.clone();
+        let may_be_missing = node.state.missing.contains(&queue);
+        if may_be_missing {
+            broker.begin(FaultKind::BrokerUnroutable, 0);
+        }
+        for publication in broker.publish(&message(number, queue)) {
+            let mut after = node.clone();
+            after.state.broker = publication.after;
+            after.state.broker.end(FaultKind::BrokerUnroutable);
+            match known {
+                Some(known) if !told(publication.outcome, known) => continue,
+                Some(_) => {}
+                None => {
+                    after.state.assumed.insert(number, publication.outcome);
+                }
+            }
+            // Whoever is told otherwise has declared the queue anew.
+            if may_be_missing && known == Some(PublishOutcome::Confirmed) {
+                after.state.missing.remove(&queue);
+            }
+            self.visit(after);
+        }
+    }
+
+    /// What the broker can have delivered next; whether there is something that it must.
+    fn deliveries(&mut self, node: &Node) -> Due {
+        let mut broker = node.state.broker.clone();
+        let mut due = Due::Nothing;
+        for queue in 0..self.queues {
+            for delivery in broker.deliveries(&handler(queue)) {
+                due = Due::Something;
+                let (slot, number) = (delivery.slot, delivery.message.dispatch_no.0);
+                let mut after = node.clone();
+                after.state.broker = delivery.after;
+                match self.next_sight(node, slot) {
+                    Some(Sight::Delivered { tag, number: seen, .. }) => {
+                        if tag == delivery.tag && seen == number {
+                            *after.explained.entry(slot).or_default() += 1;
+                            self.visit(after);
+                        }
+                    }
+                    // Sent to somebody who is going, and never seen.
+                    None | Some(Sight::Lost) if node.is_going(slot) => self.visit(after),
+                    None | Some(Sight::Lost | Sight::Cancelled) => {}
+                }
+            }
+        }
+        due
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Nothing,
+    Something,
+}
+
+/// Whether a publisher may be told this where the broker did that.
+fn told(did: PublishOutcome, told: PublishOutcome) -> bool {
+    told == did || told == PublishOutcome::Unknown
+}
+
+impl Node {
+    fn is_going(&self, slot: Slot) -> bool {
+        self.state.coming.values().flatten().any(|act| match act {
+            Act::Leave { slot: leaves, .. } | Act::Ended { slot: leaves, told: Sight::Lost } => {
+                *leaves == slot
+            }
+            Act::Down(_) => true,
+            Act::Ended { told: Sight::Cancelled | Sight::Delivered { .. }, .. }
+            | Act::Publish { .. }
+            | Act::Consume { .. }
+            | Act::Cancel { .. }
+            | Act::Settle { .. }
+            | Act::Purge { .. }
+            | Act::Count { .. }
+            | Act::DeleteQueue { .. }
+            | Act::DeleteExchange
+            | Act::Alarm
+            | Act::AlarmOver
+            | Act::Up => false,
+        })
+    }
+}
+
+impl State {
+    fn key(&self) -> String {
+        format!("{} {:?} {:?} {:?}", self.broker, self.coming, self.missing, self.assumed)
+    }
+}

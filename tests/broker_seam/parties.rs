@@ -1,0 +1,294 @@
+//! The parties: production's consumer and somebody else's, each driven by orders and telling what it sees.
+//!
+//! What must stay true: whatever a party has seen when an order to it is carried out was told before; what
+//! comes of a cancel or a close that it ordered itself is told by nobody.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fencepost::ports::{ConsumeEvent, ConsumePort};
+use fencepost::rabbitmq::{RabbitConsumer, RabbitSettings};
+use fencepost_core::event::{Delivery, PublishOutcome};
+use fencepost_core::message::ExecutionMessage;
+use fencepost_sim::world::open_broker::Slot;
+use futures_util::StreamExt;
+use lapin::options::{
+    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions,
+    BasicRejectOptions,
+};
+use lapin::types::{FieldTable, ShortString};
+use lapin::{Channel, Connection, ConnectionProperties};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::history::{Flag, Sight, handler};
+use crate::script::{Leaving, Settling};
+
+/// A consumer of production's gives its broker this long to close; after that, what it sent may be lost.
+const CLOSES_FOR_SURE_WITHIN: Duration = Duration::from_millis(1_500);
+
+/// What a party tells.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum News {
+    Seen(Slot, Sight),
+    Published(u32, PublishOutcome),
+}
+
+pub(super) type Teller = UnboundedSender<News>;
+
+/// Tells news; after the end of a script there is nobody to hear them.
+pub(super) fn tell(teller: &Teller, news: News) {
+    let _nobody_listens = teller.send(news);
+}
+
+enum Order {
+    Start {
+        prefetch: u32,
+    },
+    Stop,
+    Ack(Vec<u64>),
+    /// Its next session is this one.
+    Next(Slot),
+    Close(oneshot::Sender<()>),
+}
+
+/// Production's consumer. Dropping it ends it without a word.
+pub(super) struct Worker {
+    orders: UnboundedSender<Order>,
+    task: JoinHandle<()>,
+}
+
+impl Worker {
+    pub(super) fn start(settings: RabbitSettings, queues: &[usize], slot: Slot, teller: Teller) -> Self {
+        let consumer = RabbitConsumer::new(settings, queues.iter().map(|queue| handler(*queue)).collect());
+        let (orders, orders_in) = unbounded_channel();
+        Self { orders, task: tokio::spawn(work(consumer, orders_in, slot, teller)) }
+    }
+
+    pub(super) fn consume(&self, prefetch: u16) {
+        self.order(Order::Start { prefetch: u32::from(prefetch) });
+    }
+
+    pub(super) fn cancel(&self) {
+        self.order(Order::Stop);
+    }
+
+    pub(super) fn acknowledge(&self, tags: &[u64]) {
+        self.order(Order::Ack(tags.to_vec()));
+    }
+
+    pub(super) fn next_session_is(&self, slot: Slot) {
+        self.order(Order::Next(slot));
+    }
+
+    /// Closes; how it must be taken.
+    pub(super) async fn leave(self, how: Leaving) -> Leaving {
+        if how == Leaving::Abruptly {
+            self.task.abort();
+            return how;
+        }
+        let began = Instant::now();
+        let (done, closed) = oneshot::channel();
+        self.order(Order::Close(done));
+        let answered = closed.await.is_ok();
+        if answered && began.elapsed() < CLOSES_FOR_SURE_WITHIN { how } else { Leaving::Abruptly }
+    }
+
+    fn order(&self, order: Order) {
+        let _it_has_closed = self.orders.send(order);
+    }
+}
+
+async fn work(
+    mut consumer: RabbitConsumer,
+    mut orders: UnboundedReceiver<Order>,
+    first: Slot,
+    teller: Teller,
+) {
+    let mut slots = VecDeque::from([first]);
+    let mut epoch = 0;
+    loop {
+        tokio::select! {
+            biased;
+            order = orders.recv() => match order {
+                Some(Order::Start { prefetch }) => consumer.start(prefetch),
+                Some(Order::Stop) => consumer.stop(),
+                Some(Order::Ack(tags)) => {
+                    tags.into_iter().for_each(|tag| consumer.ack(Delivery { epoch, tag }));
+                }
+                Some(Order::Next(slot)) => slots.push_back(slot),
+                Some(Order::Close(done)) => {
+                    consumer.close().await;
+                    let _nobody_waits = done.send(());
+                    return;
+                }
+                None => return,
+            },
+            event = consumer.next() => {
+                let slot = *slots.front().expect("there is one");
+                match event {
+                    ConsumeEvent::Delivered { delivery, message } => {
+                        epoch = delivery.epoch;
+                        let number = message.expect("all is published by us").dispatch_no.0;
+                        let sight = Sight::Delivered { tag: delivery.tag, number, flag: Flag::NotSeen };
+                        tell(&teller, News::Seen(slot, sight));
+                    }
+                    ConsumeEvent::Lost { .. } => {
+                        tell(&teller, News::Seen(slot, Sight::Lost));
+                        if slots.len() > 1 {
+                            slots.pop_front();
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Somebody else's consumer, of one queue.
+pub(super) struct Foreign {
+    connection: Connection,
+    channel: Channel,
+    queue: ShortString,
+    slot: Slot,
+    teller: Teller,
+    consuming: Option<Consuming>,
+}
+
+struct Consuming {
+    tag: ShortString,
+    /// Whether its end was ordered.
+    expected: Arc<AtomicBool>,
+    told: JoinHandle<()>,
+}
+
+impl Foreign {
+    pub(super) async fn open(url: &str, queue: ShortString, slot: Slot, teller: Teller) -> Self {
+        let connection = connect(url).await;
+        let channel = connection.create_channel().await.expect("a new connection has a channel");
+        Self { connection, channel, queue, slot, teller, consuming: None }
+    }
+
+    pub(super) async fn consume(&mut self, prefetch: u16) {
+        let for_the_channel = BasicQosOptions { global: true };
+        self.channel.basic_qos(prefetch, for_the_channel).await.expect("any prefetch is taken");
+        if self.consuming.is_some() {
+            return;
+        }
+        let consumer = self
+            .channel
+            .basic_consume(
+                self.queue.clone(),
+                ShortString::default(),
+                BasicConsumeOptions::default(),
+                FieldTable::default(),
+            )
+            .await
+            .expect("the queue is there");
+        let expected = Arc::new(AtomicBool::new(false));
+        self.consuming = Some(Consuming {
+            tag: consumer.tag(),
+            expected: Arc::clone(&expected),
+            told: tokio::spawn(follow(consumer, self.slot, expected, self.teller.clone())),
+        });
+    }
+
+    pub(super) async fn cancel(&mut self) {
+        if let Some(consuming) = self.consuming.take() {
+            consuming.expected.store(true, Ordering::SeqCst);
+            let cancelled = self.channel.basic_cancel(consuming.tag, BasicCancelOptions::default()).await;
+            cancelled.expect("it consumes");
+            consuming.told.await.expect("it only tells");
+        }
+    }
+
+    /// The broker has ended it.
+    pub(super) fn was_cancelled(&mut self) {
+        self.consuming = None;
+    }
+
+    /// Settles, and waits until the broker must have it.
+    pub(super) async fn settle(&self, tags: &[u64], how: Settling, fence: Fence) {
+        let tag = *tags.last().expect("there is something to settle");
+        let nack = |multiple, requeue| BasicNackOptions { multiple, requeue };
+        let sent = match how {
+            Settling::Ack => self.channel.basic_ack(tag, BasicAckOptions { multiple: false }).await,
+            Settling::AckUpTo => self.channel.basic_ack(tag, BasicAckOptions { multiple: true }).await,
+            Settling::NackBack => self.channel.basic_nack(tag, nack(false, true)).await,
+            Settling::NackUpToBack => self.channel.basic_nack(tag, nack(true, true)).await,
+            Settling::NackAway => self.channel.basic_nack(tag, nack(false, false)).await,
+            Settling::RejectBack => {
+                self.channel.basic_reject(tag, BasicRejectOptions { requeue: true }).await
+            }
+            Settling::RejectAway => {
+                self.channel.basic_reject(tag, BasicRejectOptions { requeue: false }).await
+            }
+        };
+        sent.expect("the channel is open");
+        match fence {
+            Fence::Queue => {
+                look(&self.channel, self.queue.clone()).await.expect("the queue is there");
+            }
+            Fence::Gone => {}
+        }
+    }
+
+    pub(super) async fn leave(mut self, how: Leaving) {
+        let consuming = self.consuming.take();
+        if let Some(consuming) = &consuming {
+            consuming.expected.store(true, Ordering::SeqCst);
+        }
+        if how == Leaving::Channel {
+            self.channel.close(200, "OK".into()).await.expect("it is open");
+        }
+        self.connection.close(200, "OK".into()).await.expect("it is open");
+        if let Some(consuming) = consuming {
+            consuming.told.await.expect("it only tells");
+        }
+    }
+}
+
+/// Whether the queue is still there to ask whether it has got something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fence {
+    Queue,
+    Gone,
+}
+
+async fn follow(mut consumer: lapin::Consumer, slot: Slot, expected: Arc<AtomicBool>, teller: Teller) {
+    while let Some(arrival) = consumer.next().await {
+        let Ok(arrival) = arrival else {
+            if !expected.load(Ordering::SeqCst) {
+                tell(&teller, News::Seen(slot, Sight::Lost));
+            }
+            return;
+        };
+        let number = ExecutionMessage::decode(&arrival.data).expect("all is published by us").dispatch_no.0;
+        let flag = if arrival.redelivered { Flag::Redelivered } else { Flag::First };
+        tell(&teller, News::Seen(slot, Sight::Delivered { tag: arrival.delivery_tag, number, flag }));
+    }
+    if !expected.load(Ordering::SeqCst) {
+        tell(&teller, News::Seen(slot, Sight::Cancelled));
+    }
+}
+
+pub(super) async fn connect(url: &str) -> Connection {
+    Connection::connect(url, ConnectionProperties::default()).await.expect("the broker is there")
+}
+
+/// What is known of a queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) ready: u32,
+    pub(super) consumers: u32,
+}
+
+/// Looks at a queue; an error where it is not there, and the channel is gone.
+pub(super) async fn look(channel: &Channel, queue: ShortString) -> lapin::Result<Look> {
+    let passive = lapin::options::QueueDeclareOptions { passive: true, ..Default::default() };
+    let queue = channel.queue_declare(queue, passive, FieldTable::default()).await?;
+    Ok(Look { ready: queue.message_count(), consumers: queue.consumer_count() })
+}
