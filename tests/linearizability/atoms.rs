@@ -158,6 +158,14 @@ impl Atom {
         traces.contains(&written)
     }
 
+    /// Whether it may have been committed without the other items of its batch: these go in several transactions.
+    pub(crate) fn may_be_committed_alone(&self) -> bool {
+        matches!(
+            self.command,
+            Command::FinishExecutions(_) | Command::RemoveOutbox(_) | Command::AcquireExecutions(_)
+        )
+    }
+
     /// Whether both were under way at once.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let before = |a: &Self, b: &Self| a.answered.is_some_and(|answered| answered < b.invoked);

@@ -2,11 +2,11 @@
 //!
 //! An atom of unknown outcome may take effect at any time from its invocation on, or never. A search that leaves
 //! this open at every step has twice as many ways per such atom, and cannot compare rows with those at the end
-//! as long as one of them may still write there. So the suppositions come first: of each operation without an
-//! answer either all took effect or nothing did, since that is how a server fails. They are tried in the order of how much
-//! they differ from the likeliest, which is what the rows at the end show: every operation has a time of its own, and most of
-//! what takes effect writes it somewhere. A supposition under which a thing that has changed was written by nobody needs no
-//! search. If none leads to an explanation, the search that leaves everything open has the last word.
+//! as long as one of them may still write there. So the suppositions come first: of what is committed together
+//! either all took effect or nothing did. They are tried in the order of how much they differ from the likeliest,
+//! which is what the rows at the end show: every operation has a time of its own, and most of what takes effect writes
+//! it somewhere. A supposition under which a thing that has changed was written by nobody needs no search. If none
+//! leads to an explanation, the search that leaves everything open has the last word.
 //!
 //! What must stay true: a history is said to be explained only by an order in which the reference semantics gave the
 //! answers and the rows; a supposition only says where to look first.
@@ -41,19 +41,17 @@ pub(crate) fn explain(
 ) -> Verdict {
     let question = Question::new(atoms, start, contents);
     let all: Vec<usize> = (0..atoms.len()).collect();
-    let unheard: BTreeSet<usize> =
-        atoms.iter().filter(|atom| atom.answered.is_none()).map(|atom| atom.operation).collect();
-    let unheard: Vec<usize> = unheard.into_iter().collect();
+    let units = units(atoms);
     // Where no rows are to be reached at the end, nothing is gained by supposing.
     let Some(contents) = contents else {
         return question.explain(&all, Unheard::Perhaps, ROUNDS_OPEN, left);
     };
-    if unheard.is_empty() {
+    if units.is_empty() {
         return question.explain(&all, Unheard::TookEffect, ROUNDS[2], left);
     }
-    let orphans = orphans(atoms, start, contents);
-    let likely = likely(operations, atoms, contents);
-    let mut undecided: Vec<BTreeSet<usize>> = suppositions(&unheard, &likely)
+    let orphans = orphans(atoms, &units, start, contents);
+    let likely = likely(operations, atoms, &units, contents);
+    let mut undecided: Vec<BTreeSet<usize>> = suppositions(units.len(), &likely)
         .take(SUPPOSITIONS_MAX)
         .filter(|took_effect| orphans.iter().all(|writers| !writers.is_disjoint(took_effect)))
         .collect();
@@ -63,8 +61,8 @@ pub(crate) fn explain(
             if *left == 0 {
                 break;
             }
-            let is_chosen =
-                |at: &usize| atoms[*at].answered.is_some() || took_effect.contains(&atoms[*at].operation);
+            let is_supposed = |at: &usize| took_effect.iter().any(|unit| units[*unit].contains(at));
+            let is_chosen = |at: &usize| atoms[*at].answered.is_some() || is_supposed(at);
             let chosen: Vec<usize> = all.iter().copied().filter(is_chosen).collect();
             match question.explain(&chosen, Unheard::TookEffect, rounds, left) {
                 Verdict::Explained(state) => return Verdict::Explained(state),
@@ -77,22 +75,34 @@ pub(crate) fn explain(
     question.explain(&all, Unheard::Perhaps, ROUNDS_OPEN, left)
 }
 
-/// For each thing that is at the end otherwise than at the beginning, and was written by nobody who was answered: the operations
-/// that may have written it. One of them did.
-fn orphans(atoms: &[Atom], start: &ReferenceStore, contents: &Contents) -> BTreeSet<BTreeSet<usize>> {
-    let (known, unheard): (Vec<&Atom>, Vec<&Atom>) = atoms.iter().partition(|atom| atom.answered.is_some());
-    let known: BTreeSet<Thing> = known.into_iter().flat_map(Atom::writes).copied().collect();
+/// The atoms without an answer, those together that take effect together or not at all.
+fn units(atoms: &[Atom]) -> Vec<Vec<usize>> {
+    let mut units: BTreeMap<(usize, Option<usize>), Vec<usize>> = BTreeMap::new();
+    for (at, atom) in atoms.iter().enumerate().filter(|(_, atom)| atom.answered.is_none()) {
+        let alone = atom.may_be_committed_alone().then_some(at);
+        units.entry((atom.operation, alone)).or_default().push(at);
+    }
+    units.into_values().collect()
+}
+
+/// For each thing that is at the end otherwise than at the beginning, and was written by nobody who was answered: the
+/// units that may have written it. One of them did.
+fn orphans(
+    atoms: &[Atom],
+    units: &[Vec<usize>],
+    start: &ReferenceStore,
+    contents: &Contents,
+) -> BTreeSet<BTreeSet<usize>> {
+    let known = atoms.iter().filter(|atom| atom.answered.is_some());
+    let known: BTreeSet<Thing> = known.flat_map(Atom::writes).copied().collect();
     let mut writers: BTreeMap<Thing, BTreeSet<usize>> = BTreeMap::new();
-    for atom in unheard {
-        for thing in atom.writes().difference(&known) {
-            writers.entry(*thing).or_default().insert(atom.operation);
+    for (unit, members) in units.iter().enumerate() {
+        for thing in members.iter().flat_map(|at| atoms[*at].writes().difference(&known)) {
+            writers.entry(*thing).or_default().insert(unit);
         }
     }
-    writers
-        .into_iter()
-        .filter(|(thing, _)| has_changed(thing, start, contents))
-        .map(|(_, those)| those)
-        .collect()
+    let changed = writers.into_iter().filter(|(thing, _)| has_changed(thing, start, contents));
+    changed.map(|(_, those)| those).collect()
 }
 
 fn has_changed(thing: &Thing, start: &ReferenceStore, contents: &Contents) -> bool {
@@ -104,12 +114,22 @@ fn has_changed(thing: &Thing, start: &ReferenceStore, contents: &Contents) -> bo
     rows_of(start.tables(), &one) != only(contents, &one)
 }
 
-/// Of the operations without an answer those that left a trace.
-fn likely(operations: &[Operation], atoms: &[Atom], contents: &Contents) -> BTreeSet<usize> {
-    let traces: BTreeSet<i64> =
-        numbers(&format!("{contents:?}")).chain(numbers(&format!("{operations:?}"))).collect();
-    let unheard = atoms.iter().filter(|atom| atom.answered.is_none());
-    unheard.filter(|atom| atom.left_a_trace(&traces)).map(|atom| atom.operation).collect()
+/// The units that left a trace.
+fn likely(
+    operations: &[Operation],
+    atoms: &[Atom],
+    units: &[Vec<usize>],
+    contents: &Contents,
+) -> BTreeSet<usize> {
+    let heard = operations.iter().filter_map(|operation| operation.answered.as_ref());
+    let heard: BTreeSet<i64> =
+        heard.flat_map(|(_, reply)| numbers(&format!("{reply:?}")).collect::<Vec<_>>()).collect();
+    let left_one = |atom: &Atom| {
+        let written = format!("{:?}", only(contents, atom.writes()));
+        atom.left_a_trace(&heard) || atom.left_a_trace(&numbers(&written).collect())
+    };
+    let left_a_trace = |unit: &usize| units[*unit].iter().any(|at| left_one(&atoms[*at]));
+    (0..units.len()).filter(left_a_trace).collect()
 }
 
 /// Every number of a text.
@@ -117,15 +137,11 @@ fn numbers(text: &str) -> impl Iterator<Item = i64> {
     text.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok())
 }
 
-/// The sets of these operations, those first that differ least from the likely one.
-fn suppositions<'a>(
-    unheard: &'a [usize],
-    likely: &'a BTreeSet<usize>,
-) -> impl Iterator<Item = BTreeSet<usize>> {
-    (0..=unheard.len()).flat_map(move |different| {
-        choices(unheard.len(), different).map(move |turned| {
-            let took_effect = |place: &usize| likely.contains(&unheard[*place]) != turned.contains(place);
-            (0..unheard.len()).filter(took_effect).map(|place| unheard[place]).collect()
+/// The sets of so many units, those first that differ least from the likely one.
+fn suppositions(units: usize, likely: &BTreeSet<usize>) -> impl Iterator<Item = BTreeSet<usize>> {
+    (0..=units).flat_map(move |different| {
+        choices(units, different).map(move |turned| {
+            (0..units).filter(|unit| likely.contains(unit) != turned.contains(unit)).collect()
         })
     })
 }
@@ -158,10 +174,10 @@ mod tests {
 
     #[test]
     fn suppositions_begin_with_the_likeliest() {
-        let all: Vec<BTreeSet<usize>> = suppositions(&[5, 7, 9], &BTreeSet::from([7])).collect();
+        let all: Vec<BTreeSet<usize>> = suppositions(3, &BTreeSet::from([1])).collect();
         assert_eq!(all.len(), 8);
-        assert_eq!(all[0], BTreeSet::from([7]));
-        assert_eq!(all[1], BTreeSet::from([5, 7]));
-        assert_eq!(all[7], BTreeSet::from([5, 9]));
+        assert_eq!(all[0], BTreeSet::from([1]));
+        assert_eq!(all[1], BTreeSet::from([0, 1]));
+        assert_eq!(all[7], BTreeSet::from([0, 2]));
     }
 }
