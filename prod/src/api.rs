@@ -5,7 +5,7 @@
 //! names that tenant: an id of another tenant is as absent as one that never was (404).
 //!
 //! - [`state`]: what handlers share. - [`auth`]: whose request it is. - [`problem`]: how errors look.
-//! - [`jobs`], [`executions`]: the resources. - [`operations`]: health, readiness, metrics.
+//! - [`jobs`], [`executions`], [`fires`], [`dead_letters`]: the resources. - [`operations`]: health, readiness, metrics.
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -16,7 +16,9 @@ use tower_http::trace::TraceLayer;
 use utoipa::OpenApi;
 
 mod auth;
+mod dead_letters;
 mod executions;
+mod fires;
 mod jobs;
 mod operations;
 mod problem;
@@ -42,9 +44,13 @@ const REQUEST_LIMIT: std::time::Duration = std::time::Duration::from_secs(15);
         jobs::show,
         jobs::delete,
         jobs::trigger,
+        fires::of_job,
+        fires::of_definition,
+        fires::ledger,
         executions::list,
         executions::show,
-        executions::cancel
+        executions::cancel,
+        dead_letters::list
     )
 )]
 struct Description;
@@ -64,6 +70,10 @@ pub fn tenants(state: ApiState) -> Router {
         .route("/v1/jobs", post(jobs::create).get(jobs::list))
         .route("/v1/jobs/{id}", get(jobs::show).delete(jobs::delete))
         .route("/v1/jobs/{id}/trigger", post(jobs::trigger))
+        .route("/v1/jobs/{id}/fires", get(fires::of_job))
+        .route("/v1/jobs/{id}/ledger", get(fires::ledger))
+        .route("/v1/preview", post(fires::of_definition))
+        .route("/v1/dead-letters", get(dead_letters::list))
         .route("/v1/executions", get(executions::list))
         .route("/v1/executions/{id}", get(executions::show))
         .route("/v1/executions/{id}/cancel", post(executions::cancel))

@@ -69,6 +69,11 @@ impl Problem {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "key-reused", title, detail).at("Idempotency-Key")
     }
 
+    /// 409: what is stored cannot be read by this version.
+    pub(super) fn unreadable(detail: &str) -> Self {
+        Self::new(StatusCode::CONFLICT, "unreadable", "What is stored cannot be read here", detail)
+    }
+
     /// 503: try again.
     pub(super) fn unavailable(detail: &str) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "A dependency is out of reach", detail)

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use fencepost_core::execution::ExecutionState;
 use fencepost_core::id::{ExecutionId, JobId, TenantId};
 use fencepost_core::job::{JobDefinition, StoredDefinition};
+use fencepost_core::store::row::JobState;
 use fencepost_core::time::Timestamp;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -16,11 +17,15 @@ use uuid::Uuid;
 
 use super::query::Cursor;
 
+mod dead_letter_view;
 mod execution_view;
+mod ledger_view;
 
+pub(super) use dead_letter_view::{DeadLetterFilter, DeadLetterLine, dead_letters};
 pub(super) use execution_view::{
     ExecutionDetail, ExecutionFilter, ExecutionView, execution, execution_detail, executions,
 };
+pub(super) use ledger_view::{Stretch, ledger};
 
 /// A page of a listing.
 #[derive(Debug, Serialize)]
@@ -97,6 +102,16 @@ impl JobView {
 
     pub(super) fn id(&self) -> Uuid {
         self.id.as_uuid()
+    }
+
+    /// Whether it still fires.
+    pub(super) fn fires(&self) -> bool {
+        self.state == JobState::Active.name()
+    }
+
+    /// Scheduled executions so far.
+    pub(super) fn runs(&self) -> u64 {
+        u64::try_from(self.runs).unwrap_or_default()
     }
 }
 
