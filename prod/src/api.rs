@@ -86,3 +86,47 @@ pub fn tenants(state: ApiState) -> Router {
         .layer(TraceLayer::new_for_http())
         .with_state(state)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn every_answer_is_described_and_every_reference_leads_somewhere() {
+        let document = serde_json::to_value(Description::openapi()).expect("the description is JSON");
+        let paths = document["paths"].as_object().expect("there are paths");
+        let mut answers = 0;
+        for (path, operations) in paths {
+            for (method, operation) in operations.as_object().expect("a path has operations") {
+                for (status, answer) in operation["responses"].as_object().expect("an operation is answered")
+                {
+                    let content = answer["content"].as_object().expect("an answer has a body");
+                    let described = content.values().all(|body| body["schema"].is_object());
+                    assert!(described && !content.is_empty(), "{method} {path}: {status} has no schema");
+                    answers += 1;
+                }
+            }
+        }
+        assert!(answers > 20, "only {answers} answers are described");
+        let mut references = Vec::new();
+        collect_references(&document, &mut references);
+        assert!(!references.is_empty(), "schemas refer to each other");
+        for reference in references {
+            let pointer = reference.strip_prefix('#').expect("a reference into this document");
+            assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
+        }
+    }
+
+    fn collect_references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str));
+                fields.values().for_each(|value| collect_references(value, found));
+            }
+            Value::Array(values) => values.iter().for_each(|value| collect_references(value, found)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+}

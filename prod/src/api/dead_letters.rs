@@ -14,7 +14,7 @@ use super::views::{self, DeadLetterFilter, DeadLetterLine, Page};
 /// List dead letters, the newest first. `GET /v1/executions/{id}` shows one with the whole of its history.
 #[utoipa::path(get, path = "/v1/dead-letters", params(("job_id" = Option<uuid::Uuid>, Query),
     ("reason" = Option<String>, Query), ("cursor" = Option<String>, Query), ("limit" = Option<u32>, Query)),
-    responses((status = 200, description = "A page of dead letters, and the cursor of the next")))]
+    responses((status = 200, description = "A page of dead letters, and the cursor of the next", body = Page<DeadLetterLine>)))]
 pub(super) async fn list(
     State(state): State<ApiState>,
     Caller(tenant): Caller,

@@ -12,6 +12,7 @@ use fencepost_core::schedule::{PREVIEW_MAX, PreviewedFire, TZDATA_VERSION, previ
 use fencepost_core::store::command::Command;
 use fencepost_core::time::Timestamp;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::auth::Caller;
 use super::problem::Problem;
@@ -23,13 +24,16 @@ use super::views::{self, Stretch, instant, optional_instant};
 const COUNT_DEFAULT: usize = 5;
 
 /// The fires to come.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct FiresView {
+    #[schema(value_type = Vec<Object>)]
     fires: Vec<PreviewedFire>,
     /// Fires strictly after this instant.
     #[serde(serialize_with = "instant")]
+    #[schema(value_type = String, format = DateTime)]
     after: Timestamp,
     /// The time-zone data by which they were worked out.
+    #[schema(value_type = String)]
     tzdata: &'static str,
 }
 
@@ -65,9 +69,9 @@ const AN_INSTANT: &str = "an instant in RFC 3339, such as 2026-01-31T09:00:00Z";
 
 /// Preview a job's next fires, by its definition and the runs that it has had, with what daylight saving does to them.
 #[utoipa::path(get, path = "/v1/jobs/{id}/fires", params(("id" = uuid::Uuid, Path), ("after" = Option<String>, Query),
-    ("count" = Option<u32>, Query)), responses((status = 200, description = "The fires; none for a deleted job"),
-    (status = 404, description = "This tenant has no such job"),
-    (status = 409, description = "This version cannot read the job's definition")))]
+    ("count" = Option<u32>, Query)), responses((status = 200, description = "The fires; none for a deleted job", body = FiresView),
+    (status = 404, description = "This tenant has no such job", body = Problem),
+    (status = 409, description = "This version cannot read the job's definition", body = Problem)))]
 pub(super) async fn of_job(
     State(state): State<ApiState>,
     Caller(tenant): Caller,
@@ -90,8 +94,8 @@ pub(super) async fn of_job(
 
 /// Preview the next fires of a definition as it would be created. Nothing is stored.
 #[utoipa::path(post, path = "/v1/preview", request_body = serde_json::Value, params(("after" = Option<String>, Query),
-    ("count" = Option<u32>, Query)), responses((status = 200, description = "The fires"),
-    (status = 400, description = "A field is refused")))]
+    ("count" = Option<u32>, Query)), responses((status = 200, description = "The fires", body = FiresView),
+    (status = 400, description = "A field is refused", body = Problem)))]
 pub(super) async fn of_definition(
     State(state): State<ApiState>,
     Caller(_tenant): Caller,
@@ -104,15 +108,18 @@ pub(super) async fn of_definition(
 }
 
 /// A page of a job's ledger.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct LedgerView {
     /// In the order of the fires. A range that reaches over an end of what was asked for is whole.
+    #[schema(value_type = Vec<Object>)]
     items: Vec<LedgerEntry>,
     /// Every nominal fire up to here is in the ledger; later ones are not decided yet.
     #[serde(serialize_with = "instant")]
+    #[schema(value_type = String, format = DateTime)]
     recorded_through: Timestamp,
     /// To be given as `from` for the next page; null on the last.
     #[serde(serialize_with = "optional_instant")]
+    #[schema(value_type = Option<String>, format = DateTime)]
     next_from: Option<Timestamp>,
 }
 
@@ -120,8 +127,8 @@ pub(super) struct LedgerView {
 /// execution or lies inside a skipped range.
 #[utoipa::path(get, path = "/v1/jobs/{id}/ledger", params(("id" = uuid::Uuid, Path), ("from" = Option<String>, Query),
     ("to" = Option<String>, Query), ("limit" = Option<u32>, Query)),
-    responses((status = 200, description = "A page of the ledger, and where the next begins"),
-    (status = 404, description = "This tenant has no such job")))]
+    responses((status = 200, description = "A page of the ledger, and where the next begins", body = LedgerView),
+    (status = 404, description = "This tenant has no such job", body = Problem)))]
 pub(super) async fn ledger(
     State(state): State<ApiState>,
     Caller(tenant): Caller,

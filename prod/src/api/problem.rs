@@ -8,14 +8,17 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use fencepost_core::job::DefinitionError;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// An error, as the caller sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(super) struct Problem {
     /// A name for the kind of problem, stable.
     #[serde(rename = "type")]
+    #[schema(value_type = String)]
     kind: &'static str,
     /// The kind in words.
+    #[schema(value_type = String)]
     title: &'static str,
     /// The HTTP status.
     status: u16,

@@ -13,6 +13,7 @@ use fencepost_core::time::Timestamp;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use sqlx::PgPool;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::query::Cursor;
@@ -28,7 +29,7 @@ pub(super) use execution_view::{
 pub(super) use ledger_view::{Stretch, ledger};
 
 /// A page of a listing.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Page<T> {
     items: Vec<T>,
     /// To be given as `cursor` for the next page; null on the last.
@@ -61,30 +62,36 @@ pub(super) fn optional_instant<S: Serializer>(
 }
 
 /// A job, as the API shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct JobView {
+    #[schema(value_type = Uuid)]
     id: JobId,
+    #[schema(value_type = Option<String>)]
     name: Option<Arc<str>>,
     state: String,
     /// The optimistic lock.
     version: i64,
     partition: i16,
     #[serde(serialize_with = "instant")]
+    #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
     /// Null: it will not fire again by itself.
     #[serde(serialize_with = "optional_instant")]
+    #[schema(value_type = Option<String>, format = DateTime)]
     next_fire_time: Option<Timestamp>,
     /// Every nominal fire up to here is in the ledger.
     #[serde(serialize_with = "instant")]
+    #[schema(value_type = String, format = DateTime)]
     recorded_through: Timestamp,
     runs: i64,
     /// Null where this version cannot read it; then `unreadable` says why.
+    #[schema(value_type = Option<Object>)]
     definition: Option<Arc<JobDefinition>>,
     unreadable: Option<UnreadableView>,
 }
 
 /// Why a job's definition cannot be read, and so does not fire.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct UnreadableView {
     reason: String,
     schema: u32,

@@ -5,6 +5,7 @@ use fencepost_core::id::{ExecutionId, JobId, TenantId};
 use fencepost_core::time::Timestamp;
 use serde::Serialize;
 use sqlx::PgPool;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::{Cursor, instant};
@@ -17,9 +18,11 @@ pub(in crate::api) struct DeadLetterFilter {
 }
 
 /// A dead letter.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(in crate::api) struct DeadLetterLine {
+    #[schema(value_type = Uuid)]
     execution_id: ExecutionId,
+    #[schema(value_type = Uuid)]
     job_id: JobId,
     reason: String,
     error: Option<String>,
@@ -30,6 +33,7 @@ pub(in crate::api) struct DeadLetterLine {
     /// Leases lost without one.
     lost_starts: i32,
     #[serde(serialize_with = "instant")]
+    #[schema(value_type = String, format = DateTime)]
     at: Timestamp,
 }
 
