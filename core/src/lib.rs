@@ -17,6 +17,7 @@ pub mod id;
 pub mod job;
 pub mod job_plan;
 pub mod lease;
+pub mod ledger;
 pub mod limits;
 pub mod mark;
 pub mod message;

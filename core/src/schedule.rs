@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::time::{Span, Timestamp};
 pub use cron::{CronError, CronExpr, CronField};
 pub use fires::{CronFires, FIRST_FIRE, Fire, FireNote, GapPolicy, LAST_FIRE, RepeatPolicy};
-pub use preview::{PREVIEW_MAX, PreviewedFire, preview};
+pub use preview::{PREVIEW_MAX, PreviewedFire, preview, preview_schedule};
 pub use zone::{TZDATA_VERSION, Zone, ZoneError};
 
 /// The shortest interval.

@@ -50,6 +50,20 @@ pub async fn store_key(pool: &PgPool, tenant: TenantId, key: &str) -> Result<(),
     .map(drop)
 }
 
+/// A tenant of this name that has no key yet.
+///
+/// # Errors
+/// Of the database.
+pub async fn tenant_without_key(pool: &PgPool, name: &str) -> Result<Option<TenantId>, sqlx::Error> {
+    let id = sqlx::query_scalar!(
+        "SELECT id FROM tenant AS t WHERE name = $1 AND NOT EXISTS (SELECT FROM api_key WHERE tenant = t.id)",
+        name,
+    )
+    .fetch_optional(pool)
+    .await?;
+    Ok(id.map(TenantId::from_uuid))
+}
+
 /// The tenant of a key; `None` if there is no such key.
 ///
 /// # Errors

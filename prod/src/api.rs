@@ -5,7 +5,7 @@
 //! names that tenant: an id of another tenant is as absent as one that never was (404).
 //!
 //! - [`state`]: what handlers share. - [`auth`]: whose request it is. - [`problem`]: how errors look.
-//! - [`jobs`], [`executions`]: the resources. - [`operations`]: health, readiness, metrics.
+//! - [`jobs`], [`executions`], [`fires`], [`dead_letters`]: the resources. - [`operations`]: health, readiness, metrics.
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -16,7 +16,9 @@ use tower_http::trace::TraceLayer;
 use utoipa::OpenApi;
 
 mod auth;
+mod dead_letters;
 mod executions;
+mod fires;
 mod jobs;
 mod operations;
 mod problem;
@@ -42,9 +44,13 @@ const REQUEST_LIMIT: std::time::Duration = std::time::Duration::from_secs(15);
         jobs::show,
         jobs::delete,
         jobs::trigger,
+        fires::of_job,
+        fires::of_definition,
+        fires::ledger,
         executions::list,
         executions::show,
-        executions::cancel
+        executions::cancel,
+        dead_letters::list
     )
 )]
 struct Description;
@@ -64,6 +70,10 @@ pub fn tenants(state: ApiState) -> Router {
         .route("/v1/jobs", post(jobs::create).get(jobs::list))
         .route("/v1/jobs/{id}", get(jobs::show).delete(jobs::delete))
         .route("/v1/jobs/{id}/trigger", post(jobs::trigger))
+        .route("/v1/jobs/{id}/fires", get(fires::of_job))
+        .route("/v1/jobs/{id}/ledger", get(fires::ledger))
+        .route("/v1/preview", post(fires::of_definition))
+        .route("/v1/dead-letters", get(dead_letters::list))
         .route("/v1/executions", get(executions::list))
         .route("/v1/executions/{id}", get(executions::show))
         .route("/v1/executions/{id}/cancel", post(executions::cancel))
@@ -75,4 +85,48 @@ pub fn tenants(state: ApiState) -> Router {
         .layer(TimeoutLayer::with_status_code(axum::http::StatusCode::GATEWAY_TIMEOUT, REQUEST_LIMIT))
         .layer(TraceLayer::new_for_http())
         .with_state(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn every_answer_is_described_and_every_reference_leads_somewhere() {
+        let document = serde_json::to_value(Description::openapi()).expect("the description is JSON");
+        let paths = document["paths"].as_object().expect("there are paths");
+        let mut answers = 0;
+        for (path, operations) in paths {
+            for (method, operation) in operations.as_object().expect("a path has operations") {
+                for (status, answer) in operation["responses"].as_object().expect("an operation is answered")
+                {
+                    let content = answer["content"].as_object().expect("an answer has a body");
+                    let described = content.values().all(|body| body["schema"].is_object());
+                    assert!(described && !content.is_empty(), "{method} {path}: {status} has no schema");
+                    answers += 1;
+                }
+            }
+        }
+        assert!(answers > 20, "only {answers} answers are described");
+        let mut references = Vec::new();
+        collect_references(&document, &mut references);
+        assert!(!references.is_empty(), "schemas refer to each other");
+        for reference in references {
+            let pointer = reference.strip_prefix('#').expect("a reference into this document");
+            assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
+        }
+    }
+
+    fn collect_references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str));
+                fields.values().for_each(|value| collect_references(value, found));
+            }
+            Value::Array(values) => values.iter().for_each(|value| collect_references(value, found)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
 }

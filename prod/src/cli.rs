@@ -3,6 +3,7 @@
 //! Results go to stdout, as text or with `--json` as one JSON document; logs go to stderr. Exit codes: 0
 //! fine, 64 wrong usage, 69 a service is out of reach, 70 a mistake of ours.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -131,6 +132,17 @@ fn run(command: Command) -> Result<(), Failure> {
         }
         Command::Verify(_) => Err(Failure::not_yet("verify")),
         Command::Doctor(_) => Err(Failure::not_yet("doctor")),
+    }
+}
+
+/// Writes a line of results. Whoever stops reading, as `head` does, has what it wants.
+fn say(line: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::internal(format!("the result could not be written to stdout: {error}")))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -9,6 +9,7 @@ pub mod cli;
 pub mod driver;
 pub mod failure;
 pub mod handler;
+mod listener;
 pub mod logging;
 pub mod ports;
 pub mod postgres;

@@ -162,7 +162,11 @@ pub async fn require_current(pool: &PgPool) -> Result<(), Failure> {
     let applied = applied(&mut connection).await?;
     let needed = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or_default();
     match applied.last() {
-        Some(version) if *version >= needed => Ok(()),
+        Some(version) if *version == needed => Ok(()),
+        Some(version) if *version > needed => Err(Failure::usage(format!(
+            "the schema is at version {version}, which is newer than this program knows"
+        ))
+        .hint("run a newer fencepost; migrations are never undone")),
         Some(version) => {
             Err(Failure::usage(format!("the schema is at version {version}, and {needed} is needed"))
                 .hint("run `fencepost migrate`"))

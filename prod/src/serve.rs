@@ -24,6 +24,7 @@ use crate::api::{self, ApiState, LinkProbe, Operations, Readiness};
 use crate::driver::{self, LanePermits, SchedulerInterpreter, WorkerInterpreter};
 use crate::failure::Failure;
 use crate::handler::HandlerRegistry;
+use crate::listener::Listener;
 use crate::ports::RuntimeClock;
 use crate::postgres::{self, LaneSizes, PgStore};
 use crate::rabbitmq::{LinkHealth, QueueKind, RabbitConsumer, RabbitPublisher, RabbitSettings};
@@ -95,7 +96,8 @@ impl<'a> Process<'a> {
         }
         // The endpoints outlive the roles, so that a drain can be watched.
         let (end_serving, serving_ends) = watch::channel(false);
-        let serving = axum::serve(listener, router).with_graceful_shutdown(became_true(serving_ends));
+        let serving =
+            axum::serve(Listener::new(listener), router).with_graceful_shutdown(became_true(serving_ends));
         let serving = tokio::spawn(async move { serving.await });
         tracing::info!(%address, roles = ?self.settings.roles, "serving");
 

@@ -290,6 +290,7 @@ impl Settings {
             ("scheduler.poll_every_ms", self.scheduler.poll_every_ms == Some(0)),
             ("scheduler.heartbeat_every_ms", self.scheduler.heartbeat_every_ms == Some(0)),
             ("scheduler.sweep_every_ms", self.scheduler.sweep_every_ms == Some(0)),
+            ("scheduler.redispatch_after_ms", self.scheduler.redispatch_after_ms == Some(0)),
             ("worker.renew_every_ms", self.worker.renew_every_ms == Some(0)),
             ("worker.heartbeat_every_ms", self.worker.heartbeat_every_ms == Some(0)),
         ] {

@@ -79,6 +79,50 @@ impl Operator {
         assert_eq!(status, 200, "deleting {job}: {body}");
     }
 
+    /// The fires of a job that are in its ledger, page by page: when, and as which execution. Nothing was passed over.
+    pub(crate) async fn ledger(&self, job: Uuid, page: u32) -> Vec<(String, Uuid)> {
+        let mut fires = Vec::new();
+        let mut from = "2000-01-01T00:00:00Z".to_owned();
+        loop {
+            let path = format!("/v1/jobs/{job}/ledger?from={from}&limit={page}");
+            let (status, body) = self.ask(Method::GET, &path, None).await;
+            assert_eq!(status, 200, "the ledger of {job}: {body}");
+            for item in body["items"].as_array().expect("a page has items") {
+                let fire =
+                    item["fire"].as_str().unwrap_or_else(|| panic!("something was passed over: {item}"));
+                let execution = item["execution_id"].as_str().and_then(|id| id.parse().ok());
+                fires.push((fire.to_owned(), execution.expect("a fire that ran is an execution")));
+            }
+            match body["next_from"].as_str() {
+                Some(next) => next.clone_into(&mut from),
+                None => return fires,
+            }
+        }
+    }
+
+    /// The next fires of a job, by its preview.
+    pub(crate) async fn next_fires(&self, job: Uuid, count: u32) -> Vec<String> {
+        let (status, body) =
+            self.ask(Method::GET, &format!("/v1/jobs/{job}/fires?count={count}"), None).await;
+        assert_eq!(status, 200, "the next fires of {job}: {body}");
+        utc(&body)
+    }
+
+    /// The next fires of a job that is not made, after an instant.
+    pub(crate) async fn preview(&self, wish: &Wish, after: &str, count: u32) -> Vec<String> {
+        let path = format!("/v1/preview?after={after}&count={count}");
+        let (status, body) = self.ask(Method::POST, &path, Some(&wish.definition())).await;
+        assert_eq!(status, 200, "previewing {wish:?}: {body}");
+        utc(&body)
+    }
+
+    /// How many dead letters there are.
+    pub(crate) async fn dead_letters(&self) -> usize {
+        let (status, body) = self.ask(Method::GET, "/v1/dead-letters?reason=exhausted", None).await;
+        assert_eq!(status, 200, "the dead letters: {body}");
+        body["items"].as_array().expect("a page has items").len()
+    }
+
     async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> (u16, Value) {
         let url = format!("http://{}{path}", self.api);
         let mut request = self.client.request(method, url).bearer_auth(&self.key);
@@ -91,6 +135,11 @@ impl Operator {
         let body = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text:?}"));
         (status, body)
     }
+}
+
+fn utc(body: &Value) -> Vec<String> {
+    let fires = body["fires"].as_array().expect("a preview has fires").iter();
+    fires.map(|fire| fire["utc"].as_str().expect("a fire has its instant").to_owned()).collect()
 }
 
 fn id_of(body: &Value) -> Uuid {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use fencepost_core::time::{Span, Timestamp};
 use fencepost_tests::waiting::until;
 use uuid::Uuid;
 
@@ -120,6 +121,7 @@ async fn create_jobs(cluster: &Cluster, target: &Target) -> Vec<ScheduledJob> {
         if wish.cron.as_deref() == Some(crontab::AT_BOOT) {
             assert_eq!(cluster.operator.is_refused(&wish).await, "/schedule/expr");
         } else {
+            assert_eq!(cluster.operator.preview(&wish, "2026-01-01T00:00:00Z", 2).await.len(), 2, "{wish:?}");
             wishes.push(wish);
         }
     }
@@ -199,14 +201,38 @@ async fn end_work(cluster: &Cluster, ledger: &Ledger, jobs: &[ScheduledJob]) -> 
         (ledger.open_through(through).await == 0).then_some(())
     })
     .await;
+    let ticking = jobs.iter().find(|job| job.is_every_second()).expect("there are such jobs");
+    let shown = cluster.operator.next_fires(ticking.id, 3).await;
+    let after = Timestamp::from_micros(ledger.now().await).plus(Span::from_secs(60)).to_string();
+    assert!(
+        shown.len() == 3 && shown[0] > Timestamp::from_micros(through).to_string() && shown[2] < after,
+        "{shown:?}"
+    );
     for job in jobs {
         cluster.operator.delete(job.id).await;
     }
+    assert_eq!(cluster.operator.next_fires(ticking.id, 3).await, [""; 0], "a deleted job fires no more");
     until("no execution is left live, and the outbox is empty", PATIENCE, async || {
         (ledger.unfinished().await == 0).then_some(())
     })
     .await;
+    the_ledger_is_what_ran(cluster, ledger, jobs).await;
     through
+}
+
+/// What the API says became of every fire is what is in the tables, whatever the size of a page.
+async fn the_ledger_is_what_ran(cluster: &Cluster, ledger: &Ledger, jobs: &[ScheduledJob]) {
+    let executions = ledger.executions().await;
+    for (job, page) in jobs.iter().zip([1_000, 7, 50].into_iter().cycle()) {
+        let mut made: Vec<(String, Uuid)> = executions
+            .iter()
+            .filter(|execution| execution.job == job.id)
+            .filter_map(|execution| Some((Timestamp::from_micros(execution.fire?).to_string(), execution.id)))
+            .collect();
+        made.sort();
+        assert_eq!(cluster.operator.ledger(job.id, page).await, made, "the ledger of {}", job.name);
+    }
+    assert_eq!(cluster.operator.dead_letters().await, 0, "every attempt that failed was tried again");
 }
 
 /// Asks a worker to drain while it is in the middle of a call: it says that it is not ready, ends the call, and

@@ -7,6 +7,7 @@ use fencepost_core::id::{ExecutionId, JobId};
 use fencepost_core::store::command::{CancelExecution, Command};
 use fencepost_core::store::reply::{CancelReply, Reply};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::auth::Caller;
 use super::problem::Problem;
@@ -17,7 +18,7 @@ use super::views::{self, ExecutionDetail, ExecutionView, Page};
 /// List executions, the latest due first.
 #[utoipa::path(get, path = "/v1/executions", params(("job_id" = Option<uuid::Uuid>, Query), ("state" = Option<String>, Query),
     ("cursor" = Option<String>, Query), ("limit" = Option<u32>, Query)),
-    responses((status = 200, description = "A page of executions, and the cursor of the next")))]
+    responses((status = 200, description = "A page of executions, and the cursor of the next", body = Page<ExecutionView>)))]
 pub(super) async fn list(
     State(state): State<ApiState>,
     Caller(tenant): Caller,
@@ -40,7 +41,8 @@ pub(super) async fn list(
 
 /// Show an execution, with the attempts that did not complete and its dead letter.
 #[utoipa::path(get, path = "/v1/executions/{id}", params(("id" = uuid::Uuid, Path)), responses(
-    (status = 200, description = "The execution"), (status = 404, description = "This tenant has no such execution")))]
+    (status = 200, description = "The execution", body = ExecutionDetail),
+    (status = 404, description = "This tenant has no such execution", body = Problem)))]
 pub(super) async fn show(
     State(state): State<ApiState>,
     Caller(tenant): Caller,
@@ -52,17 +54,21 @@ pub(super) async fn show(
 }
 
 /// What a cancel did.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Cancellation {
+    #[schema(value_type = Uuid)]
     execution_id: ExecutionId,
+    #[schema(value_type = String)]
     outcome: &'static str,
     /// Where it stood before.
+    #[schema(value_type = String)]
     state: ExecutionState,
 }
 
 /// Cancel an execution. One that runs is asked to stop, and may still complete first.
 #[utoipa::path(post, path = "/v1/executions/{id}/cancel", params(("id" = uuid::Uuid, Path)), responses(
-    (status = 200, description = "What it did"), (status = 404, description = "This tenant has no such execution")))]
+    (status = 200, description = "What it did", body = Cancellation),
+    (status = 404, description = "This tenant has no such execution", body = Problem)))]
 pub(super) async fn cancel(
     State(state): State<ApiState>,
     Caller(tenant): Caller,

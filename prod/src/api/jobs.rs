@@ -18,6 +18,7 @@ use fencepost_core::store::command::{Command, CreateJob, DeleteJob, OperatorRequ
 use fencepost_core::store::reply::{CreateJobReply, DeleteJobReply, Reply, TriggerReply};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::auth::Caller;
@@ -32,8 +33,10 @@ const PLANS_MAX: u32 = 3;
 
 /// Create a job. With an `Idempotency-Key`, a repeat answers 200 and the job of the first time.
 #[utoipa::path(post, path = "/v1/jobs", request_body = serde_json::Value, responses(
-    (status = 201, description = "The job"), (status = 200, description = "The job that this key had made"),
-    (status = 400, description = "A field is refused"), (status = 422, description = "The key was used for another definition")))]
+    (status = 201, description = "The job", body = JobView),
+    (status = 200, description = "The job that this key had made", body = JobView),
+    (status = 400, description = "A field is refused", body = Problem),
+    (status = 422, description = "The key was used for another definition", body = Problem)))]
 pub(super) async fn create(
     State(state): State<ApiState>,
     Caller(tenant): Caller,
@@ -93,7 +96,7 @@ async fn job_view(state: &ApiState, tenant: TenantId, job: JobId) -> Result<JobV
 
 /// List jobs, the newest first. Deleted ones are left out.
 #[utoipa::path(get, path = "/v1/jobs", params(("cursor" = Option<String>, Query), ("limit" = Option<u32>, Query)),
-    responses((status = 200, description = "A page of jobs, and the cursor of the next")))]
+    responses((status = 200, description = "A page of jobs, and the cursor of the next", body = Page<JobView>)))]
 pub(super) async fn list(
     State(state): State<ApiState>,
     Caller(tenant): Caller,
@@ -107,7 +110,8 @@ pub(super) async fn list(
 
 /// Show a job, deleted or not.
 #[utoipa::path(get, path = "/v1/jobs/{id}", params(("id" = Uuid, Path)), responses(
-    (status = 200, description = "The job"), (status = 404, description = "This tenant has no such job")))]
+    (status = 200, description = "The job", body = JobView),
+    (status = 404, description = "This tenant has no such job", body = Problem)))]
 pub(super) async fn show(
     State(state): State<ApiState>,
     Caller(tenant): Caller,
@@ -117,8 +121,9 @@ pub(super) async fn show(
 }
 
 /// What a delete did.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Deletion {
+    #[schema(value_type = Uuid)]
     job_id: JobId,
     /// Executions that were cancelled.
     cancelled: u32,
@@ -128,8 +133,8 @@ pub(super) struct Deletion {
 
 /// Delete a job: it fires no more, what is pending of it is cancelled, what runs is asked to stop.
 #[utoipa::path(delete, path = "/v1/jobs/{id}", params(("id" = Uuid, Path)), responses(
-    (status = 200, description = "What it did; a repeat does nothing more"),
-    (status = 404, description = "This tenant has no such job")))]
+    (status = 200, description = "What it did; a repeat does nothing more", body = Deletion),
+    (status = 404, description = "This tenant has no such job", body = Problem)))]
 pub(super) async fn delete(
     State(state): State<ApiState>,
     Caller(tenant): Caller,
@@ -162,8 +167,10 @@ struct TriggerBody {
 
 /// Run a job now. With an `Idempotency-Key`, a repeat answers 200 and the execution of the first time.
 #[utoipa::path(post, path = "/v1/jobs/{id}/trigger", params(("id" = Uuid, Path)), request_body = Option<serde_json::Value>,
-    responses((status = 201, description = "The execution"), (status = 200, description = "The execution that this key had made"),
-    (status = 404, description = "This tenant has no such job"), (status = 422, description = "The key was used with another payload")))]
+    responses((status = 201, description = "The execution", body = ExecutionView),
+    (status = 200, description = "The execution that this key had made", body = ExecutionView),
+    (status = 404, description = "This tenant has no such job", body = Problem),
+    (status = 422, description = "The key was used with another payload", body = Problem)))]
 pub(super) async fn trigger(
     State(state): State<ApiState>,
     Caller(tenant): Caller,

@@ -39,7 +39,7 @@ struct Report {
 }
 
 impl Readiness {
-    /// Ready while the store answers and every one of the broker's links is up.
+    /// Ready while the store answers and takes writes, and every one of the broker's links is up.
     #[must_use]
     pub fn new(reads: sqlx::PgPool, links: Vec<(&'static str, LinkProbe)>) -> Self {
         Self { draining: Arc::new(AtomicBool::new(false)), reads, links }
@@ -51,8 +51,13 @@ impl Readiness {
     }
 
     async fn report(&self) -> Report {
-        let probe = sqlx::query_scalar!(r#"SELECT store_now(NULL) AS "now!""#).fetch_one(&self.reads);
-        let store_up = matches!(timeout(PROBE_LIMIT, probe).await, Ok(Ok(_)));
+        // A store that can be read and not written, or whose tables are gone, is of no use.
+        let probe = sqlx::query_scalar!(
+            r#"SELECT store_now(NULL) > 0 AND current_setting('transaction_read_only') = 'off'
+                   AND has_table_privilege('lease', 'UPDATE') AS "usable!""#
+        )
+        .fetch_one(&self.reads);
+        let store_up = matches!(timeout(PROBE_LIMIT, probe).await, Ok(Ok(true)));
         let draining = self.draining.load(Ordering::Relaxed);
         let word = |up: bool| if up { "up" } else { "out" };
         let broker: Vec<_> = self.links.iter().map(|(name, link)| (*name, word(link()))).collect();

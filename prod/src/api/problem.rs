@@ -8,14 +8,17 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use fencepost_core::job::DefinitionError;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// An error, as the caller sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(super) struct Problem {
     /// A name for the kind of problem, stable.
     #[serde(rename = "type")]
+    #[schema(value_type = String)]
     kind: &'static str,
     /// The kind in words.
+    #[schema(value_type = String)]
     title: &'static str,
     /// The HTTP status.
     status: u16,
@@ -67,6 +70,11 @@ impl Problem {
     pub(super) fn key_reused(detail: &str) -> Self {
         let title = "The key was used for something else";
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "key-reused", title, detail).at("Idempotency-Key")
+    }
+
+    /// 409: what is stored cannot be read by this version.
+    pub(super) fn unreadable(detail: &str) -> Self {
+        Self::new(StatusCode::CONFLICT, "unreadable", "What is stored cannot be read here", detail)
     }
 
     /// 503: try again.

@@ -8,22 +8,28 @@ use std::sync::Arc;
 use fencepost_core::execution::ExecutionState;
 use fencepost_core::id::{ExecutionId, JobId, TenantId};
 use fencepost_core::job::{JobDefinition, StoredDefinition};
+use fencepost_core::store::row::JobState;
 use fencepost_core::time::Timestamp;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use sqlx::PgPool;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::query::Cursor;
 
+mod dead_letter_view;
 mod execution_view;
+mod ledger_view;
 
+pub(super) use dead_letter_view::{DeadLetterFilter, DeadLetterLine, dead_letters};
 pub(super) use execution_view::{
     ExecutionDetail, ExecutionFilter, ExecutionView, execution, execution_detail, executions,
 };
+pub(super) use ledger_view::{Stretch, ledger};
 
 /// A page of a listing.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Page<T> {
     items: Vec<T>,
     /// To be given as `cursor` for the next page; null on the last.
@@ -56,30 +62,36 @@ pub(super) fn optional_instant<S: Serializer>(
 }
 
 /// A job, as the API shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct JobView {
+    #[schema(value_type = Uuid)]
     id: JobId,
+    #[schema(value_type = Option<String>)]
     name: Option<Arc<str>>,
     state: String,
     /// The optimistic lock.
     version: i64,
     partition: i16,
     #[serde(serialize_with = "instant")]
+    #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
     /// Null: it will not fire again by itself.
     #[serde(serialize_with = "optional_instant")]
+    #[schema(value_type = Option<String>, format = DateTime)]
     next_fire_time: Option<Timestamp>,
     /// Every nominal fire up to here is in the ledger.
     #[serde(serialize_with = "instant")]
+    #[schema(value_type = String, format = DateTime)]
     recorded_through: Timestamp,
     runs: i64,
     /// Null where this version cannot read it; then `unreadable` says why.
+    #[schema(value_type = Option<Object>)]
     definition: Option<Arc<JobDefinition>>,
     unreadable: Option<UnreadableView>,
 }
 
 /// Why a job's definition cannot be read, and so does not fire.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct UnreadableView {
     reason: String,
     schema: u32,
@@ -97,6 +109,16 @@ impl JobView {
 
     pub(super) fn id(&self) -> Uuid {
         self.id.as_uuid()
+    }
+
+    /// Whether it still fires.
+    pub(super) fn fires(&self) -> bool {
+        self.state == JobState::Active.name()
+    }
+
+    /// Scheduled executions so far.
+    pub(super) fn runs(&self) -> u64 {
+        u64::try_from(self.runs).unwrap_or_default()
     }
 }
 

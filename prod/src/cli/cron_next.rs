@@ -8,6 +8,7 @@ use fencepost_core::schedule::{
 use fencepost_core::time::Timestamp;
 use serde::Serialize;
 
+use super::say;
 use crate::failure::Failure;
 
 /// The arguments of `cron next`.
@@ -82,8 +83,7 @@ impl CronNext {
             let document = Document { fires, tzdata: TZDATA_VERSION };
             let text =
                 serde_json::to_string(&document).map_err(|error| Failure::internal(error.to_string()))?;
-            println!("{text}");
-            return Ok(());
+            return say(&text);
         }
         if fires.is_empty() {
             // Not on stdout, where every line is a fire.
@@ -91,7 +91,7 @@ impl CronNext {
         }
         for fire in fires {
             let note = fire.note.map(|note| format!("  ({note})")).unwrap_or_default();
-            println!("{}  {}{note}", fire.utc, fire.local);
+            say(&format!("{}  {}{note}", fire.utc, fire.local))?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use fencepost_core::store::reply::{CreateTenantReply, Reply};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::DatabaseArguments;
+use super::{DatabaseArguments, say};
 use crate::failure::Failure;
 use crate::postgres::{LaneSizes, PgStore};
 use crate::settings::Settings;
@@ -51,24 +51,30 @@ impl Create {
                 ));
             }
         };
-        match reply {
-            Reply::TenantCreated(CreateTenantReply::Created | CreateTenantReply::Repeated) => {}
+        let tenant = match reply {
+            Reply::TenantCreated(CreateTenantReply::Created | CreateTenantReply::Repeated) => tenant,
+            // One whose first key was never seen by anybody: this run makes it.
             Reply::TenantCreated(CreateTenantReply::NameTaken) => {
-                return Err(Failure::usage(format!("there is a tenant named {:?} already", self.name)));
+                access::tenant_without_key(&pool, &self.name)
+                    .await
+                    .map_err(|error| Failure::unavailable(format!("the database does not answer: {error}")))?
+                    .ok_or_else(|| {
+                        Failure::usage(format!("there is a tenant named {:?} already", self.name))
+                    })?
             }
             other => {
                 return Err(Failure::internal(format!(
                     "the store answered a tenant's creation with {other:?}"
                 )));
             }
-        }
+        };
         let key = access::new_key();
+        // Shown first: a key that is stored and was never seen is lost, and one that is shown and not stored is told.
+        self.print(tenant, &key)?;
         access::store_key(&pool, tenant, &key).await.map_err(|error| {
-            Failure::unavailable(format!(
-                "the tenant {tenant} was made, but its key could not be stored: {error}"
-            ))
-        })?;
-        self.print(tenant, &key)
+            Failure::unavailable(format!("the key above is void, for it could not be stored: {error}"))
+                .hint("run the same command again")
+        })
     }
 
     fn print(&self, tenant: TenantId, key: &str) -> Result<(), Failure> {
@@ -76,12 +82,11 @@ impl Create {
             let document = Document { tenant_id: tenant, name: &self.name, key };
             let text =
                 serde_json::to_string(&document).map_err(|error| Failure::internal(error.to_string()))?;
-            println!("{text}");
-        } else {
-            println!("tenant {tenant} ({})", self.name);
-            println!("key    {key}");
-            println!("The key is stored only as a digest and is not shown again.");
+            return say(&text);
         }
-        Ok(())
+        say(&format!(
+            "tenant {tenant} ({})\nkey    {key}\nThe key is stored only as a digest and is not shown again.",
+            self.name
+        ))
     }
 }

@@ -44,6 +44,7 @@ fn what_is_unknown_or_out_of_bounds_is_refused_by_name() {
         ("FENCEPOST_SCHEDULER__BATCH", "100000", "scheduler.batch"),
         ("FENCEPOST_SCHEDULER__LEASE_TTL_MS", "1", "scheduler.lease_ttl_ms"),
         ("FENCEPOST_SCHEDULER__CYCLE_EVERY_MS", "9000", "scheduler.cycle_every_ms"),
+        ("FENCEPOST_SCHEDULER__REDISPATCH_AFTER_MS", "0", "scheduler.redispatch_after_ms"),
         ("FENCEPOST_SCHEDULER__LIVE_WITHIN_MS", "3000", "scheduler.live_within_ms"),
         ("FENCEPOST_ROLES", "captain", "captain"),
         ("FENCEPOST_DATABASE__URL__X", "1", "url"),

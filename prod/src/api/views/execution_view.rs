@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 use sqlx::PgPool;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::{
@@ -17,9 +18,11 @@ pub(in crate::api) struct ExecutionFilter {
 }
 
 /// An execution, as the API shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(in crate::api) struct ExecutionView {
+    #[schema(value_type = Uuid)]
     id: ExecutionId,
+    #[schema(value_type = Uuid)]
     job_id: JobId,
     job_version: i64,
     /// `scheduled`, `manual` or `replay`.
@@ -27,6 +30,7 @@ pub(in crate::api) struct ExecutionView {
     state: String,
     idempotency_key: String,
     #[serde(serialize_with = "instant")]
+    #[schema(value_type = String, format = DateTime)]
     due_at: Timestamp,
     /// Failed attempts.
     failed_attempts: i32,
@@ -42,19 +46,27 @@ pub(in crate::api) struct ExecutionView {
     waiting: Option<String>,
     skip_reason: Option<String>,
     #[serde(serialize_with = "optional_instant")]
+    #[schema(value_type = Option<String>, format = DateTime)]
     next_try_at: Option<Timestamp>,
     #[serde(serialize_with = "instant")]
+    #[schema(value_type = String, format = DateTime)]
     materialised_at: Timestamp,
     #[serde(serialize_with = "optional_instant")]
+    #[schema(value_type = Option<String>, format = DateTime)]
     published_at: Option<Timestamp>,
     #[serde(serialize_with = "optional_instant")]
+    #[schema(value_type = Option<String>, format = DateTime)]
     received_at: Option<Timestamp>,
     #[serde(serialize_with = "optional_instant")]
+    #[schema(value_type = Option<String>, format = DateTime)]
     leased_at: Option<Timestamp>,
     #[serde(serialize_with = "optional_instant")]
+    #[schema(value_type = Option<String>, format = DateTime)]
     started_at: Option<Timestamp>,
     #[serde(serialize_with = "optional_instant")]
+    #[schema(value_type = Option<String>, format = DateTime)]
     finished_at: Option<Timestamp>,
+    #[schema(value_type = Option<Object>)]
     payload: Option<Box<RawValue>>,
     error: Option<String>,
 }
@@ -70,7 +82,7 @@ impl ExecutionView {
 }
 
 /// An execution with what went differently.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(in crate::api) struct ExecutionDetail {
     #[serde(flatten)]
     execution: ExecutionView,
@@ -79,7 +91,7 @@ pub(in crate::api) struct ExecutionDetail {
     dead_letter: Option<DeadLetterView>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct AttemptView {
     fencing_token: i64,
     attempt: i64,
@@ -87,14 +99,16 @@ struct AttemptView {
     ended: String,
     error: Option<String>,
     #[serde(serialize_with = "instant")]
+    #[schema(value_type = String, format = DateTime)]
     at: Timestamp,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct DeadLetterView {
     reason: String,
     error: Option<String>,
     #[serde(serialize_with = "instant")]
+    #[schema(value_type = String, format = DateTime)]
     at: Timestamp,
 }
 
