@@ -39,7 +39,7 @@ use tally::Tally;
 const ALARMED: u64 = 10;
 const RESTARTED: u64 = 6;
 /// How many are under way at once.
-const ABREAST: usize = 8;
+const ABREAST: usize = 12;
 /// The most windows that a script has.
 const WINDOWS_MAX: usize = 14;
 /// Fewer scripts than this need not show everything.
@@ -148,7 +148,7 @@ async fn restarted(broker: &Throwaway, seed: u64) -> Vec<Played> {
         for window in &mut script.windows {
             window.retain(|step| !matches!(step, Step::DeleteQueue { .. } | Step::DeleteExchange));
         }
-        Player::new(broker.url(), &format!("restarted-{seed}"), script).await
+        Player::new(broker.url(), &format!("restarted-{seed}"), script).await.expect_a_kill()
     });
     let mut group = Group { players: join_all(players).await, failed: Vec::new() };
     for at in 0..WINDOWS_MAX {
@@ -158,7 +158,9 @@ async fn restarted(broker: &Throwaway, seed: u64) -> Vec<Played> {
             _ => None,
         };
         if let Some(down) = down {
-            group.players.iter_mut().for_each(|player| player.before_restart(down));
+            for player in &mut group.players {
+                player.before_restart(down).await;
+            }
             tokio::task::block_in_place(|| {
                 match down {
                     Down::InOrder => broker.stop(),

@@ -67,6 +67,15 @@ use role::RoleEvent;
 use store_calls::{Call, Caller, Hearing, StoreHealth};
 use traffic::Publication;
 
+/// A broker that remembers what it may have to bring back, if this plan ever kills it.
+fn broker_for(plan: &Plan) -> Broker {
+    let mut broker = Broker::new(plan.node_count());
+    if plan.faults.iter().any(|fault| fault.kind == FaultKind::BrokerRestart) {
+        broker.may_be_killed();
+    }
+    broker
+}
+
 /// So many happenings at one moment are no progress.
 const AT_ONE_MOMENT: u32 = 2_000_000;
 
@@ -198,7 +207,7 @@ impl<'a> World<'a> {
             store_health: StoreHealth::default(),
             calls: Slab::default(),
             changes: Vec::new(),
-            broker: Broker::new(plan.node_count()),
+            broker: broker_for(plan),
             publications: Slab::default(),
             last_published: None,
             runs: Slab::default(),

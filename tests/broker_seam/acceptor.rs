@@ -18,7 +18,7 @@ use fencepost_core::event::PublishOutcome;
 use fencepost_sim::fault::FaultKind;
 use fencepost_sim::world::open_broker::{OpenBroker, Slot};
 
-use crate::history::{Act, Actor, Round, SLOTS, Sight, handler, message};
+use crate::history::{Act, Actor, Down, Round, Sight, handler, message};
 use crate::script::{LENGTH_LIMIT, Leaving, Length, Settling};
 
 /// More states than this have no explanation but a mistake in here.
@@ -75,7 +75,7 @@ pub(super) struct Acceptor {
 
 impl Acceptor {
     pub(super) fn new(queues: usize, length: Length) -> Self {
-        let mut broker = OpenBroker::new(SLOTS);
+        let mut broker = OpenBroker::new();
         match length {
             Length::Free => {}
             Length::Limited => broker.begin(FaultKind::BrokerLengthLimit, LENGTH_LIMIT),
@@ -83,6 +83,11 @@ impl Acceptor {
         let state =
             State { broker, coming: BTreeMap::new(), missing: BTreeSet::new(), assumed: BTreeMap::new() };
         Self { queues, states: vec![state] }
+    }
+
+    /// The broker may be killed during this script.
+    pub(super) fn expect_a_kill(&mut self) {
+        self.states.iter_mut().for_each(|state| state.broker.may_be_killed());
     }
 
     /// Looks for explanations of a round, which may go on.
@@ -120,7 +125,7 @@ impl Acceptor {
         let queues = self.queues;
         let left = |state: &mut State| {
             let waiting: usize = (0..queues).map(|queue| state.broker.ready(&handler(queue))).sum();
-            waiting + (0..SLOTS).map(|slot| state.broker.unacknowledged(slot).len()).sum::<usize>()
+            waiting + state.broker.out()
         };
         self.states.iter_mut().map(left).min().unwrap_or_default()
     }
@@ -154,9 +159,17 @@ impl Search<'_> {
         while let Some(node) = self.open.pop() {
             assert!(self.known.len() < NODES_MAX, "a round has too many explanations:\n{}", self.round);
             self.arrivals(&node);
+            let put_back = node.state.broker.put_back();
+            let all_back = put_back.is_empty();
+            for broker in put_back {
+                self.visit(Node { state: State { broker, ..node.state.clone() }, ..node.clone() });
+            }
             let due = self.deliveries(&node);
             let all_explained = self.round.sights.keys().all(|slot| self.next_sight(&node, *slot).is_none());
-            if all_explained && node.state.coming.iter().all(|(actor, acts)| self.may_wait(*actor, acts)) {
+            if all_back
+                && all_explained
+                && node.state.coming.iter().all(|(actor, acts)| self.may_wait(*actor, acts))
+            {
                 self.settled |=
                     due == Due::Nothing && node.state.coming.keys().all(|actor| *actor == Actor::Publisher);
                 self.ends.insert(node.state.key(), node.state);
@@ -259,16 +272,16 @@ impl Search<'_> {
             }
             Act::Cancel { slot } => broker.cancel(*slot),
             Act::Settle { slot, tags, how } => {
-                for tag in tags {
-                    // Void where the queue is gone with what it had.
-                    let _was_held = match how {
-                        Settling::Ack | Settling::AckUpTo | Settling::NackAway | Settling::RejectAway => {
-                            broker.acknowledge(*slot, *tag)
+                match how {
+                    Settling::Ack | Settling::AckUpTo | Settling::NackAway | Settling::RejectAway => {
+                        for tag in tags {
+                            // Void where the queue is gone with what it had.
+                            let _was_held = broker.acknowledge(*slot, *tag);
                         }
-                        Settling::NackBack | Settling::NackUpToBack | Settling::RejectBack => {
-                            broker.give_back(*slot, *tag)
-                        }
-                    };
+                    }
+                    Settling::NackBack | Settling::NackUpToBack | Settling::RejectBack => {
+                        broker.withdraw(*slot, tags);
+                    }
                 }
             }
             Act::Leave { slot, .. } => broker.close(*slot),
@@ -305,9 +318,12 @@ impl Search<'_> {
                 }
                 return;
             }
-            Act::Down(_) => {
-                (0..SLOTS).for_each(|slot| broker.close(slot));
-                broker.begin(FaultKind::BrokerRestart, 0);
+            Act::Down(Down::InOrder) => broker.stop(),
+            Act::Down(Down::Killed) => {
+                for broker in node.state.broker.killed() {
+                    self.visit(Node { state: State { broker, ..node.state.clone() }, ..node.clone() });
+                }
+                return;
             }
             Act::Up => broker.end(FaultKind::BrokerRestart),
         }

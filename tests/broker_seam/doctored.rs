@@ -5,7 +5,7 @@
 use fencepost_core::event::PublishOutcome::{self, Confirmed, Nacked, Returned, Unknown};
 
 use crate::acceptor::Acceptor;
-use crate::history::{Act, Actor, Flag, Round, Sight};
+use crate::history::{Act, Actor, Down, Flag, Round, Sight};
 use crate::script::{Leaving, Length, Settling};
 
 const OURS: Actor = Actor::Foreign(0);
@@ -119,8 +119,29 @@ fn what_goes_back_goes_back_to_its_place() {
     let mut acceptor = begun();
     let right = saw(round(vec![(OURS, back(1))]), 0, &[(3, 1)]);
     assert_eq!(accepts(&mut acceptor.clone(), &right), Some(true));
-    let wrong = saw(round(vec![(OURS, back(1))]), 0, &[(3, 3)]);
+    // A broker makes room first: what waits may come before what goes back, and nothing else may.
+    let overtaken = saw(round(vec![(OURS, back(1))]), 0, &[(3, 3)]);
+    assert_eq!(accepts(&mut acceptor.clone(), &overtaken), Some(true));
+    let both = Act::Settle { slot: 0, tags: vec![1, 2], how: Settling::NackUpToBack };
+    let wrong = saw(round(vec![(OURS, both)]), 0, &[(3, 2), (4, 1)]);
     assert_eq!(accepts(&mut acceptor, &wrong), None);
+}
+
+#[test]
+fn only_a_kill_brings_back_what_was_acknowledged() {
+    for (down, may) in [(Down::Killed, Some(true)), (Down::InOrder, None)] {
+        let mut acceptor = Acceptor::new(1, Length::Free);
+        acceptor.expect_a_kill();
+        assert_eq!(accepts(&mut acceptor, &published(&[(1, Confirmed), (2, Confirmed)])), Some(true));
+        assert_eq!(accepts(&mut acceptor, &saw(consume(OURS, 1), 0, &[(1, 1)])), Some(true));
+        assert_eq!(accepts(&mut acceptor, &saw(acknowledged(&[1]), 0, &[(2, 2)])), Some(true));
+        let mut restarted = round(vec![(Actor::Operator, Act::Down(down)), (Actor::Operator, Act::Up)]);
+        restarted.acts.push((OURS, Act::Ended { slot: 0, told: Sight::Lost }));
+        restarted.sights.insert(0, vec![Sight::Lost]);
+        assert_eq!(accepts(&mut acceptor, &restarted), Some(true));
+        let comes_again = saw(consume(THEIRS, 5), 1, &[(1, 1), (2, 2)]);
+        assert_eq!(accepts(&mut acceptor, &comes_again), may, "{down:?}");
+    }
 }
 
 #[test]

@@ -18,9 +18,6 @@ use fencepost_sim::world::open_broker::Slot;
 
 use crate::script::{Leaving, Settling};
 
-/// How many consumers one script may have over its life: each session is another.
-pub(super) const SLOTS: usize = 48;
-
 /// Who did something. What one actor does arrives in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Actor {

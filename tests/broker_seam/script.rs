@@ -42,7 +42,7 @@ pub(super) enum Party {
 pub(super) enum Step {
     /// Production's publisher sends one batch and waits for what becomes of it.
     Publish { queues: Vec<usize> },
-    /// Somebody publishes and closes the connection without waiting.
+    /// Somebody publishes and closes the channel without waiting.
     PublishAndLeave { queue: usize, count: usize },
     /// A party begins to consume, or goes on with another prefetch.
     Consume { party: usize, prefetch: u16 },

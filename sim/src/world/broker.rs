@@ -119,7 +119,25 @@ pub(super) struct Broker {
     blocked: Vec<Vec<Arc<ExecutionMessage>>>,
     /// How many of the next messages each queue confirms and loses.
     purges: BTreeMap<QueueNo, u32>,
+    memory: Memory,
+    /// What was taken from its queue for good most recently: a broker that is killed may not have written it
+    /// down.
+    gone: VecDeque<(QueueNo, Ready)>,
 }
+
+/// Whether a broker may still be killed, so that it matters what is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    Needless,
+    Kept,
+}
+
+/// How much of what is gone a broker that is killed may bring back.
+const BROUGHT_BACK_MAX: usize = 8;
+
+/// Deliveries that are no longer their consumers', and not yet back in their queues.
+#[derive(Clone, Debug)]
+pub(super) struct Withdrawn(Vec<Unacked>);
 
 impl Broker {
     pub(super) fn new(nodes: usize) -> Self {
@@ -129,6 +147,40 @@ impl Broker {
             troubles: Vec::new(),
             blocked: Vec::new(),
             purges: BTreeMap::new(),
+            memory: Memory::Needless,
+            gone: VecDeque::new(),
+        }
+    }
+
+    /// From here on it may be killed.
+    pub(super) fn may_be_killed(&mut self) {
+        self.memory = Memory::Kept;
+    }
+
+    /// It was killed: some of what was taken from its queues last is in them again, and was never taken.
+    pub(super) fn come_back(&mut self, stream: &mut impl Choose) {
+        let gone = core::mem::take(&mut self.gone);
+        for (queue, ready) in gone {
+            if stream.chance(PPM / 2) {
+                self.queues[usize::from(queue)].put_back(ready);
+            }
+        }
+    }
+
+    /// It has written everything down.
+    pub(super) fn write_down(&mut self) {
+        self.gone.clear();
+    }
+
+    fn note_gone(&mut self, queue: QueueNo, ready: Ready) {
+        match self.memory {
+            Memory::Needless => {}
+            Memory::Kept => {
+                if self.gone.len() == BROUGHT_BACK_MAX {
+                    self.gone.pop_front();
+                }
+                self.gone.push_back((queue, ready));
+            }
         }
     }
 
@@ -208,6 +260,18 @@ impl Broker {
         self.troubles.iter().map(|(_, fault)| fault.kind)
     }
 
+    /// What is gone and may come back if it is killed, with its queue and place.
+    pub(super) fn may_come_back(&self) -> impl Iterator<Item = (QueueNo, u64, &Body)> {
+        self.gone.iter().map(|(queue, ready)| (*queue, ready.place, &ready.body))
+    }
+
+    /// Room for a consumer in this slot.
+    pub(super) fn extend_to(&mut self, slot: usize) {
+        if slot >= self.consumers.len() {
+            self.consumers.resize_with(slot + 1, || None);
+        }
+    }
+
     /// How many publications an alarm holds up.
     pub(super) fn held_up(&self) -> usize {
         self.blocked.len()
@@ -280,8 +344,11 @@ impl Broker {
     /// Empties a queue, and again after each of the next `more` messages; how many are gone at once.
     pub(super) fn purge(&mut self, queue: QueueNo, more: u32) -> usize {
         self.purges.insert(queue, more);
-        let ready = self.queues.get_mut(usize::from(queue)).map(|queue| core::mem::take(&mut queue.ready));
-        ready.map_or(0, |ready| ready.len())
+        let Some(purged) = self.queues.get_mut(usize::from(queue)) else { return 0 };
+        let ready = core::mem::take(&mut purged.ready);
+        let count = ready.len();
+        ready.into_iter().for_each(|ready| self.note_gone(queue, ready));
+        count
     }
 
     /// No queue is purged any more.
@@ -353,39 +420,71 @@ impl Broker {
     /// Forgets a consumer; what it had goes back into its queues.
     pub(super) fn close(&mut self, slot: usize) -> Option<Consumer> {
         let mut consumer = self.consumers.get_mut(slot)?.take()?;
-        self.requeue(core::mem::take(&mut consumer.unacked));
+        let unacked = core::mem::take(&mut consumer.unacked);
+        self.put_back(Withdrawn(unacked.into_values().collect()));
         Some(consumer)
     }
 
-    /// Puts back what is unacknowledged: everything, or just any of it, as when somebody refuses single
-    /// deliveries. The consumers stay. How many messages.
-    pub(super) fn recover(&mut self, stream: &mut impl Choose) -> usize {
+    /// A delivery is done with; whether it was unacknowledged.
+    pub(super) fn acknowledge(&mut self, life: Life, epoch: u64, tag: u64) -> bool {
+        let Some(held) = self.consumer(life, epoch).and_then(|consumer| consumer.unacked.remove(&tag)) else {
+            return false;
+        };
+        self.note_gone(held.queue, held.returning());
+        true
+    }
+
+    /// Takes back what is unacknowledged: everything, or just any of it, as when somebody refuses single
+    /// deliveries. The consumers stay, and have room, before anything is in its queue again.
+    pub(super) fn withdraw(&mut self, stream: &mut impl Choose) -> Withdrawn {
         let everything = stream.chance(PPM / 2);
-        let mut all = 0;
-        for slot in 0..self.consumers.len() {
-            let Some(consumer) = self.consumers[slot].as_mut() else { continue };
+        let mut withdrawn = Vec::new();
+        for consumer in self.consumers.iter_mut().flatten() {
             let unacked = core::mem::take(&mut consumer.unacked);
-            let (back, stays) = unacked.into_iter().partition(|_| everything || stream.chance(PPM / 2));
+            let (back, stays): (BTreeMap<_, _>, _) =
+                unacked.into_iter().partition(|_| everything || stream.chance(PPM / 2));
             consumer.unacked = stays;
-            all += self.requeue(back);
+            withdrawn.extend(back.into_values());
         }
-        all
+        Withdrawn(withdrawn)
     }
 
-    /// Puts one delivery back; whether it was unacknowledged.
-    pub(super) fn give_back(&mut self, slot: usize, tag: u64) -> bool {
-        let held = self.consumers[slot].as_mut().and_then(|consumer| consumer.unacked.remove(&tag));
-        self.requeue(held.map(|held| (tag, held)).into_iter().collect()) > 0
+    /// Takes back these of a consumer's deliveries, as far as they are unacknowledged.
+    pub(super) fn withdraw_from(&mut self, slot: usize, tags: &[u64]) -> Withdrawn {
+        let consumer = self.consumers.get_mut(slot).and_then(Option::as_mut);
+        let held = consumer.into_iter().flat_map(|consumer| {
+            tags.iter().filter_map(|tag| consumer.unacked.remove(tag)).collect::<Vec<_>>()
+        });
+        Withdrawn(held.collect())
     }
 
-    fn requeue(&mut self, unacked: BTreeMap<u64, Unacked>) -> usize {
-        let count = unacked.len();
-        for held in unacked.into_values().rev() {
-            let ready = &mut self.queues[usize::from(held.queue)].ready;
-            let at = ready.partition_point(|other| other.place < held.place);
-            ready.insert(at, Ready { body: held.body, place: held.place, original: false });
+    /// Puts what was taken back where it was.
+    pub(super) fn put_back(&mut self, withdrawn: Withdrawn) {
+        for held in withdrawn.0 {
+            self.queues[usize::from(held.queue)].put_back(held.returning());
         }
-        count
+    }
+}
+
+impl Withdrawn {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// What there is, with its queue and place.
+    pub(super) fn all(&self) -> impl Iterator<Item = (QueueNo, u64, &Body)> {
+        self.0.iter().map(|held| (held.queue, held.place, &held.body))
+    }
+
+    /// Leaves out what is of this queue.
+    pub(super) fn lose(&mut self, queue: QueueNo) {
+        self.0.retain(|held| held.queue != queue);
+    }
+}
+
+impl Unacked {
+    fn returning(self) -> Ready {
+        Ready { body: self.body, place: self.place, original: false }
     }
 }
 
@@ -403,6 +502,12 @@ impl Queue {
         }
     }
 
+    /// Puts a message where it was, among those that are there.
+    fn put_back(&mut self, ready: Ready) {
+        let at = self.ready.partition_point(|other| other.place < ready.place);
+        self.ready.insert(at, ready);
+    }
+
     fn append(&mut self, body: Body) {
         let place = self.next_place;
         self.next_place += 1;
@@ -411,11 +516,6 @@ impl Queue {
 }
 
 impl Consumer {
-    /// A delivery is done with.
-    pub(super) fn acknowledge(&mut self, tag: u64) -> bool {
-        self.unacked.remove(&tag).is_some()
-    }
-
     /// Its unacknowledged deliveries, in the order of their tags, each with its queue and place.
     pub(super) fn held(&self) -> impl Iterator<Item = (u64, QueueNo, u64, &Body)> {
         self.unacked.iter().map(|(tag, held)| (*tag, held.queue, held.place, &held.body))

@@ -13,7 +13,7 @@ use fencepost_core::job::HandlerName;
 use fencepost_core::message::ExecutionMessage;
 use fencepost_core::time::Span;
 
-use super::broker::{Body, Broker, Choose, QueueNo, Reception};
+use super::broker::{Body, Broker, Choose, QueueNo, Reception, Withdrawn};
 use super::happening::Life;
 use crate::fault::{FaultCounts, FaultKind};
 use crate::plan::{FaultSpec, NodeSlot, Target};
@@ -27,6 +27,7 @@ pub type Slot = usize;
 #[derive(Clone, Debug)]
 pub struct OpenBroker {
     broker: Broker,
+    withdrawn: Vec<Withdrawn>,
 }
 
 /// One thing that it may do with a publication.
@@ -55,10 +56,43 @@ pub struct Delivery {
 const EPOCH: u64 = 1;
 
 impl OpenBroker {
-    /// An empty one, with so many places for consumers.
+    /// An empty one.
     #[must_use]
-    pub fn new(slots: usize) -> Self {
-        Self { broker: Broker::new(slots) }
+    pub fn new() -> Self {
+        Self { broker: Broker::new(0), withdrawn: Vec::new() }
+    }
+
+    /// From here on it may be killed.
+    pub fn may_be_killed(&mut self) {
+        self.broker.may_be_killed();
+    }
+
+    /// It is stopped: consumers are gone, everything is written down, and it takes nothing in.
+    pub fn stop(&mut self) {
+        self.end_everything();
+        self.broker.write_down();
+    }
+
+    /// How it may stand after it was killed: some of what was last acknowledged or purged never was.
+    #[must_use]
+    pub fn killed(&self) -> Vec<Self> {
+        every_way(|choices| {
+            let mut after = self.clone();
+            after.end_everything();
+            after.broker.come_back(choices);
+            after
+        })
+    }
+
+    fn end_everything(&mut self) {
+        for withdrawn in self.withdrawn.drain(..) {
+            self.broker.put_back(withdrawn);
+        }
+        let all: Vec<Slot> = self.broker.consumers().map(|consumer| consumer.life.slot.index()).collect();
+        for slot in all {
+            self.broker.close(slot);
+        }
+        self.begin(FaultKind::BrokerRestart, 0);
     }
 
     /// A fault begins, as a plan has it: `count` is its measure, and where it strikes by chance, it may or not.
@@ -136,6 +170,7 @@ impl OpenBroker {
     /// A consumer begins to consume from these, or goes on with another prefetch.
     pub fn consume(&mut self, slot: Slot, prefetch: usize, handlers: &[HandlerName]) {
         let life = life(slot);
+        self.broker.extend_to(slot);
         match self.broker.consumer(life, EPOCH) {
             Some(consumer) => {
                 consumer.prefetch = prefetch;
@@ -158,12 +193,28 @@ impl OpenBroker {
 
     /// A delivery is done with. Whether it was unacknowledged.
     pub fn acknowledge(&mut self, slot: Slot, tag: u64) -> bool {
-        self.broker.consumer(life(slot), EPOCH).is_some_and(|consumer| consumer.acknowledge(tag))
+        self.broker.acknowledge(life(slot), EPOCH, tag)
     }
 
-    /// A delivery is refused and goes back to its queue. Whether it was unacknowledged.
-    pub fn give_back(&mut self, slot: Slot, tag: u64) -> bool {
-        self.broker.give_back(slot, tag)
+    /// Deliveries are refused: their consumer has room at once, and [`put_back`](Self::put_back) puts them back.
+    pub fn withdraw(&mut self, slot: Slot, tags: &[u64]) {
+        let withdrawn = self.broker.withdraw_from(slot, tags);
+        if withdrawn.len() > 0 {
+            self.withdrawn.push(withdrawn);
+        }
+    }
+
+    /// How it may stand once something that was refused is back.
+    #[must_use]
+    pub fn put_back(&self) -> Vec<Self> {
+        (0..self.withdrawn.len())
+            .map(|at| {
+                let mut after = self.clone();
+                let withdrawn = after.withdrawn.remove(at);
+                after.broker.put_back(withdrawn);
+                after
+            })
+            .collect()
     }
 
     /// A consumer is gone, whatever it had goes back.
@@ -171,11 +222,11 @@ impl OpenBroker {
         self.broker.close(slot);
     }
 
-    /// Which deliveries of a consumer are unacknowledged, in the order of their tags.
+    /// How many messages are out, and neither acknowledged nor back.
     #[must_use]
-    pub fn unacknowledged(&self, slot: Slot) -> Vec<u64> {
-        let all = self.broker.consumers().filter(|consumer| consumer.life.slot.index() == slot);
-        all.flat_map(|consumer| consumer.held().map(|(tag, ..)| tag)).collect()
+    pub fn out(&self) -> usize {
+        let held: usize = self.broker.consumers().map(|consumer| consumer.held().count()).sum();
+        held + self.withdrawn.iter().map(Withdrawn::len).sum::<usize>()
     }
 
     /// A queue is emptied; how many messages are gone.
@@ -199,6 +250,8 @@ impl OpenBroker {
         for (slot, tag) in gone {
             self.acknowledge(slot, tag);
         }
+        self.withdrawn.iter_mut().for_each(|withdrawn| withdrawn.lose(queue));
+        self.withdrawn.retain(|withdrawn| withdrawn.len() > 0);
         self.broker.purge(queue, 0);
     }
 
@@ -206,6 +259,12 @@ impl OpenBroker {
     pub fn ready(&mut self, handler: &HandlerName) -> usize {
         let queue = self.broker.declare(handler);
         self.broker.waiting(queue).count()
+    }
+}
+
+impl Default for OpenBroker {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -233,6 +292,12 @@ impl fmt::Display for OpenBroker {
                 write!(text, " {tag}:{}@{queue}/{place}", name(body))?;
             }
             text.push_str(" }  ");
+        }
+        for (queue, place, body) in self.withdrawn.iter().flat_map(Withdrawn::all) {
+            write!(text, "refused {}@{queue}/{place}  ", name(body))?;
+        }
+        for (queue, place, body) in self.broker.may_come_back() {
+            write!(text, "gone {}@{queue}/{place}  ", name(body))?;
         }
         let held_up = self.broker.held_up();
         if held_up > 0 {

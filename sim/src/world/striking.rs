@@ -168,8 +168,13 @@ impl World<'_> {
                 }
             }
             FaultKind::BrokerRedeliverUnacked => {
-                if self.broker.recover(&mut self.streams.broker) > 0 {
+                let withdrawn = self.broker.withdraw(&mut self.streams.broker);
+                if withdrawn.len() > 0 {
                     self.counts.count(fault.kind);
+                    if self.streams.broker.chance(PPM / 2) {
+                        self.pump_all();
+                    }
+                    self.broker.put_back(withdrawn);
                     self.pump_all();
                 }
             }
@@ -187,6 +192,9 @@ impl World<'_> {
                 }
                 self.close_all_consumers();
                 self.broker.begin(index, fault);
+                if fault.kind == FaultKind::BrokerRestart {
+                    self.broker.come_back(&mut self.streams.broker);
+                }
             }
             FaultKind::BrokerConsumerTimeout => {
                 self.broker.begin(index, fault);

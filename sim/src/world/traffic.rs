@@ -266,8 +266,7 @@ impl World<'_> {
     }
 
     pub(super) fn on_ack_arrives(&mut self, life: Life, delivery: Delivery) {
-        let Some(consumer) = self.broker.consumer(life, delivery.epoch) else { return };
-        if consumer.acknowledge(delivery.tag) {
+        if self.broker.acknowledge(life, delivery.epoch, delivery.tag) {
             self.pump_all();
         }
     }
