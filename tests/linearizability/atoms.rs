@@ -109,10 +109,10 @@ impl Atom {
         &self.touches.writes
     }
 
-    /// The instant that it has certainly written into a thing's row, over whatever stood there. What has an answer may
-    /// have done nothing, so that this is said of few.
+    /// The instant that a thing's row keeps of it, if it wrote there: over whatever stood there. What was answered did
+    /// write; of what was not, such an instant at the end is the proof.
     pub(crate) fn stamp_on(&self, thing: &Thing) -> Option<Timestamp> {
-        if self.answered.is_none() || !self.touches.writes.contains(thing) {
+        if !self.touches.writes.contains(thing) {
             return None;
         }
         match (thing, &self.command, &self.expected) {

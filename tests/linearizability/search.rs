@@ -24,8 +24,9 @@ use fencepost_core::store::tables::Contents;
 use crate::atoms::{Atom, Effect, Moment};
 use crate::touches::{Thing, kept_stamps, only, rows_of};
 
-/// After how many steps for each atom a search has gone astray, and had better begin anew.
+/// After how many steps a search has gone astray, and had better begin anew: for each atom, and at the least.
 const STEPS_PER_ATOM: u64 = 8;
+const STEPS_MIN: u64 = 1_000;
 
 /// What came of a search.
 #[derive(Clone, Debug)]
@@ -106,7 +107,7 @@ impl Precedence {
                 continue;
             }
             let kept = kept_stamps(start, contents, &thing);
-            for (other, stamp) in &stamped {
+            for (other, stamp) in stamped.iter().filter(|(at, _)| atoms[*at].answered.is_some()) {
                 for (at, own) in &stamped {
                     // What one batch repeats has one stamp, and can stand side by side.
                     if stamp != own && Some(*own) == kept.last {
@@ -152,7 +153,7 @@ impl<'a> Question<'a> {
         for part in self.parts(chosen) {
             let mut round = 0;
             state = loop {
-                let steps = STEPS_PER_ATOM.saturating_mul(part.len() as u64).min(*left);
+                let steps = STEPS_PER_ATOM.saturating_mul(part.len() as u64).max(STEPS_MIN).min(*left);
                 let mut search = Search::new(self, &part, unheard, round, steps);
                 let step = search.walk(&state);
                 *left -= steps - search.steps_left;
