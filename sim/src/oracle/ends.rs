@@ -134,12 +134,12 @@ fn check_policy(
             // Both by what the handler reported, or by a takeover alone.
             DeadLetterReason::NonRetryable | DeadLetterReason::RescuesSpent => true,
             DeadLetterReason::Exhausted => exhausted,
-            DeadLetterReason::TooOld => may_be_too_old(policy, before, after, heard, latest),
+            DeadLetterReason::TooOld => may_be_too_old(definition, before, after, heard, latest),
         },
         (Some(RunOutcome::Failed { .. }), _) => {
             heard.report == Some(Report::FailedForGood)
                 || exhausted
-                || may_be_too_old(policy, before, after, heard, latest)
+                || may_be_too_old(definition, before, after, heard, latest)
         }
         (Some(RunOutcome::Completed | RunOutcome::Released | RunOutcome::Cancelled), _) | (None, None) => {
             true
@@ -178,21 +178,24 @@ fn is_surely_too_old(policy: &RetryPolicy, before: &ExecutionRow, delay: Span) -
 }
 
 /// Whether it may have been too old by any clock: the time since the grant counts twice, since the worker
-/// measured it by its own, and the delay is the longest that it may have been.
+/// measured it by its own, and an attempt may have lasted its whole timeout while the store's clock was set
+/// back; the delay is the longest that it may have been.
 fn may_be_too_old(
-    policy: &RetryPolicy,
+    definition: &JobDefinition,
     before: &ExecutionRow,
     after: &ExecutionRow,
     heard: Heard,
     latest: Timestamp,
 ) -> bool {
+    let policy = &definition.retry;
     let granted_at = before.leased_at.unwrap_or(before.due_at);
     let wish = match heard.report {
         Some(Report::FailedRetryably { wish }) => wish.unwrap_or(Span::ZERO),
         Some(Report::Completed | Report::FailedForGood) | None => Span::ZERO,
     };
     let delay = most_delay(policy, after.attempts).max(wish);
-    let age = latest.since(before.due_at).plus(latest.since(granted_at));
+    let by_worker = latest.since(granted_at).plus(definition.attempt_timeout);
+    let age = latest.since(before.due_at).plus(by_worker);
     policy.max_age.is_some_and(|most| age.plus(delay) > most)
 }
 
