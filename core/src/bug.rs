@@ -163,6 +163,46 @@ bugs! {
     RefusalsGoUnrecorded = "refusals-go-unrecorded",
     /// The store takes the publisher's word for when a message was published. `lag-adds-up`.
     StampsAreNotClamped = "stamps-are-not-clamped",
+    /// The store does not flag that a stamp was clamped. `lag-adds-up`.
+    ClampsGoUnflagged = "clamps-go-unflagged",
+    /// The store takes the first fire of a new job for recorded. `no-lost-fire`.
+    FirstFireTakenForRecorded = "first-fire-taken-for-recorded",
+    /// The store answers that a job was created, and writes nothing. `conservation`.
+    CreateWritesNothing = "create-writes-nothing",
+    /// The store answers that a job was deleted, and writes nothing. `conservation`.
+    DeleteWritesNothing = "delete-writes-nothing",
+    /// The store answers that a key had triggered a job when it had not, and writes nothing. `conservation`.
+    TriggerWritesNothing = "trigger-writes-nothing",
+    /// The store cancels a run that was given back although nobody asked. `legal-transition`.
+    ReleaseCancels = "release-cancels",
+    /// The store writes no attempt rows. `dead-letter-once`, whose history they are.
+    AttemptsGoUnrecorded = "attempts-go-unrecorded",
+    /// The store's attempt rows do not say whose attempt it was. `dead-letter-once`.
+    AttemptsNameNobody = "attempts-name-nobody",
+    /// The store counts every lost lease as one without a sign of a start. `attempt-bounds`.
+    LossesOnOneBudget = "losses-on-one-budget",
+    /// The store records a refusal as if the token presented were the current one. `ledger-of-refusals`.
+    RefusalNamesPresented = "refusal-names-presented",
+    /// The scheduler gives all fires of a job one idempotency key. `effect-once-per-key`.
+    KeyPerJob = "key-per-job",
+    /// A takeover cancels whatever was lost, asked for or not. `legal-transition`.
+    TakeOverCancels = "take-over-cancels",
+    /// A takeover gives up at the first loss. `attempt-bounds`.
+    FirstLossGivesUp = "first-loss-gives-up",
+    /// The worker records a failure that may be tried again as a completion. `legal-transition`.
+    FailureCompletes = "failure-completes",
+    /// The worker tries again what failed for good. `legal-transition`.
+    FailureForGoodRetried = "failure-for-good-retried",
+    /// The worker gives up at the first failure. `attempt-bounds`.
+    FirstFailureGivesUp = "first-failure-gives-up",
+    /// The worker does not look at how old an execution is. `attempt-bounds`.
+    RetriesWhatIsTooOld = "retries-what-is-too-old",
+    /// The worker keeps no dead letter of a job that wants them. `dead-letter-once`.
+    DeadLettersNotKept = "dead-letters-not-kept",
+    /// The worker does not listen to when the target wants to be tried again. `retry-not-early`.
+    WishIgnored = "wish-ignored",
+    /// The worker tells the handler the number of the attempt before. `attempt-bounds`.
+    AttemptMiscounted = "attempt-miscounted",
 }
 
 impl fmt::Display for Bug {

@@ -9,14 +9,18 @@
 //! their own table of transitions ([`executions`]) and their own calendar ([`calendar`]).
 //!
 //! - [`invariant`]: the catalogue. - [`leases`]: leadership and partitions. - [`executions`]: states, tokens, budgets.
+//! - [`ends`]: why runs ended, and that it was recorded.
 //! - [`ledger`], [`fires`], [`calendar`]: fires. - [`dispatch`]: the outbox. - [`runs`]: handlers and what they call.
+//! - [`claims`]: that rows are as replies say.
 //! - [`records`]: dead letters, refusals, repairs, tenants, nothing forgotten. - [`drains`]: what a drain leaves.
 //! - [`recovery`]: what must come right after the heal.
 
 mod brief;
 pub mod calendar;
+mod claims;
 mod dispatch;
 mod drains;
+mod ends;
 mod executions;
 mod fires;
 pub mod invariant;
@@ -38,7 +42,7 @@ use fencepost_core::store::change::Change;
 use fencepost_core::store::command::Command;
 use fencepost_core::store::command::OutboxId;
 use fencepost_core::store::reply::{Reply, StoreReply};
-use fencepost_core::time::Timestamp;
+use fencepost_core::time::{Span, Timestamp};
 
 use dispatch::Dispatches;
 use drains::Drains;
@@ -136,11 +140,25 @@ pub enum HandlerObservation {
     },
 }
 
+/// What a handler reported of its attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Report {
+    /// It did what it was to do.
+    Completed,
+    /// It failed, and trying again makes sense.
+    FailedRetryably {
+        /// When the target wants to be tried again.
+        wish: Option<Span>,
+    },
+    /// It failed, and trying again does not.
+    FailedForGood,
+}
+
 /// How a handler ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HandlerEnd {
     /// It reported something.
-    Reported,
+    Reported(Report),
     /// It stopped because it was told to.
     Stopped,
     /// Its process died.
@@ -238,7 +256,8 @@ impl Oracles {
         match change {
             Change::Lease(delta) => leases::check_change(commit, number, delta),
             Change::Execution(delta) => {
-                self.executions.check_change(commit, &self.mirror, delta, latest)?;
+                let heard = self.runs.take_heard(commit, delta);
+                self.executions.check_change(commit, &self.mirror, delta, heard, latest)?;
                 match (&delta.before, &delta.after) {
                     (None, Some(row)) => self.ledger.check_birth(commit, &self.mirror, row),
                     (_, _) => Ok(()),
@@ -280,7 +299,8 @@ impl Oracles {
             }
         }
         dispatch::check_atomic(commit, &self.mirror, changes)?;
-        self.records.check(commit, &self.mirror, changes)
+        self.records.check(commit, &self.mirror, changes)?;
+        ends::check_recorded(commit, changes)
     }
 
     /// A handler, or what it calls, did something.

@@ -127,6 +127,9 @@ fn end_of(turn: &Turn<'_>, expired: &ExpiredRun) -> TakeOverEnd {
         CancelState::Requested if !turn.has(Bug::SweepIgnoresCancel) => return TakeOverEnd::Cancelled,
         CancelState::Requested | CancelState::None => {}
     }
+    if turn.has(Bug::TakeOverCancels) {
+        return TakeOverEnd::Cancelled;
+    }
     if turn.has(Bug::SweepIgnoresBudgets) {
         return TakeOverEnd::Retry(RESCUE_DELAY_BASE);
     }
@@ -139,6 +142,9 @@ fn end_of(turn: &Turn<'_>, expired: &ExpiredRun) -> TakeOverEnd {
         Ok(definition) => (&definition.retry, definition.dead_letter),
         Err(_) => (&fallback, DeadLetters::On),
     };
+    if turn.has(Bug::FirstLossGivesUp) {
+        return give_up(dead_letter, DeadLetterReason::RescuesSpent);
+    }
     match after_loss(policy, rescues, lost_starts) {
         Verdict::RetryIn(delay) => TakeOverEnd::Retry(delay),
         Verdict::GiveUp(reason) => give_up(dead_letter, reason),

@@ -207,7 +207,11 @@ impl Worker {
         let (lag, due_lag) = (now.since(arrival.received_at), run.age(now));
         let received_at = run.message.due_at.plus(grant.age).minus(basis.since(arrival.received_at));
         let queue_lag = received_at.since(run.message.published_at());
-        self.effects.push_back(WorkerEffect::StartHandler(run.invocation(id)));
+        let mut invocation = run.invocation(id);
+        if self.config.bugs.has(Bug::AttemptMiscounted) {
+            invocation.attempt = grant.attempts;
+        }
+        self.effects.push_back(WorkerEffect::StartHandler(invocation));
         self.report(Fact::RunStarted { run: id, attempt, queue_lag, lag, due_lag });
         self.leases.hold(basis, id);
         if !self.config.bugs.has(Bug::NoAttemptTimeout) {

@@ -35,8 +35,10 @@ pub(super) fn of(
 ) -> Option<RunOutcome> {
     match (result, run.stage) {
         (HandlerResult::Completed, _) => Some(RunOutcome::Completed),
-        (HandlerResult::Failed { class: ErrorClass::NonRetryable, error, .. }, _) => {
-            Some(give_up(run, DeadLetterReason::NonRetryable, clip(error)))
+        (HandlerResult::Failed { class: ErrorClass::NonRetryable, error, .. }, _)
+            if !bugs.has(Bug::FailureForGoodRetried) =>
+        {
+            Some(give_up(run, DeadLetterReason::NonRetryable, clip(error), bugs))
         }
         (HandlerResult::Stopped | HandlerResult::Failed { .. }, Stage::Cancelling) => {
             Some(RunOutcome::Cancelled)
@@ -50,7 +52,8 @@ pub(super) fn of(
             Some(after_failure(run, execution, now, error, None, bugs))
         }
         (HandlerResult::Failed { error, retry_after, .. }, Stage::Running | Stage::Lapsed) => {
-            Some(after_failure(run, execution, now, clip(error), *retry_after, bugs))
+            let wish = retry_after.filter(|_| !bugs.has(Bug::WishIgnored));
+            Some(after_failure(run, execution, now, clip(error), wish, bugs))
         }
     }
 }
@@ -64,7 +67,15 @@ fn after_failure(
     bugs: Bugs,
 ) -> RunOutcome {
     let policy = &run.message.retry;
-    let verdict = if bugs.has(Bug::RetriesForEver) {
+    if bugs.has(Bug::FailureCompletes) {
+        return RunOutcome::Completed;
+    }
+    let verdict = if bugs.has(Bug::FirstFailureGivesUp) {
+        Verdict::GiveUp(DeadLetterReason::Exhausted)
+    } else if bugs.has(Bug::RetriesWhatIsTooOld) {
+        let ageless = RetryPolicy { max_age: None, ..policy.clone() };
+        retry::after_failure(&ageless, execution, run.attempt, run.age(now), retry_after)
+    } else if bugs.has(Bug::RetriesForEver) {
         let endless = RetryPolicy { max_attempts: u32::MAX, max_age: None, ..policy.clone() };
         retry::after_failure(&endless, execution, run.attempt, run.age(now), retry_after)
     } else {
@@ -75,12 +86,13 @@ fn after_failure(
             RunOutcome::Retry { delay: delay.divided_by(4), error }
         }
         Verdict::RetryIn(delay) => RunOutcome::Retry { delay, error },
-        Verdict::GiveUp(reason) => give_up(run, reason, error),
+        Verdict::GiveUp(reason) => give_up(run, reason, error, bugs),
     }
 }
 
-fn give_up(run: &Run, reason: DeadLetterReason, error: Arc<str>) -> RunOutcome {
+fn give_up(run: &Run, reason: DeadLetterReason, error: Arc<str>, bugs: Bugs) -> RunOutcome {
     match run.message.dead_letter {
+        DeadLetters::On if bugs.has(Bug::DeadLettersNotKept) => RunOutcome::Failed { error },
         DeadLetters::On => RunOutcome::DeadLettered { reason, error },
         DeadLetters::Off => RunOutcome::Failed { error },
     }

@@ -1,14 +1,14 @@
 //! Executions: their states, their tokens, their budgets, and who may change them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fencepost_core::execution::{CancelState, ExecutionState};
+use fencepost_core::execution::{CancelState, ExecutionState, LeaseSign};
 use fencepost_core::fencing::FencingToken;
-use fencepost_core::id::ExecutionId;
+use fencepost_core::id::{ExecutionId, Occurrence};
 use fencepost_core::job::JobDefinition;
 use fencepost_core::lease::{HeldLease, LeaseResource, RunId};
-use fencepost_core::retry::RESCUE_DELAY_MAX;
+use fencepost_core::retry::{RESCUE_DELAY_MAX, RETRY_AFTER_MAX, RetryPolicy};
 use fencepost_core::store::change::Delta;
 use fencepost_core::store::command::{
     AcquireExecution, Command, FinishExecution, RepairItem, RunOutcome, lease_of,
@@ -21,7 +21,8 @@ use super::brief::Brief;
 use super::invariant::Invariant;
 use super::leases::{check_authority, has_lapsed};
 use super::mirror::Mirror;
-use crate::plan::RETRY_AFTER;
+use super::runs::Heard;
+use super::{Report, ends};
 use crate::violation::Violation;
 
 use ExecutionState as S;
@@ -33,6 +34,8 @@ pub(super) struct Executions {
     retry_due: BTreeMap<ExecutionId, Timestamp>,
     /// Until when each granted run's lease lasted at the latest.
     pub(super) leases: BTreeMap<RunId, Granted>,
+    /// The idempotency keys of all executions that are no replays.
+    keys: BTreeSet<Arc<str>>,
 }
 
 /// A granted execution lease, as last extended.
@@ -40,6 +43,10 @@ pub(super) struct Executions {
 pub(super) struct Granted {
     pub(super) node: fencepost_core::id::NodeId,
     pub(super) expires_at: Timestamp,
+    /// Which attempt it is.
+    pub(super) attempt: u32,
+    /// Whether a repair has ended it, which was judged at that commit.
+    pub(super) taken_over: bool,
 }
 
 impl Executions {
@@ -50,13 +57,17 @@ impl Executions {
         commit: &Commit<'_>,
         mirror: &Mirror,
         delta: &Delta<ExecutionRow>,
+        heard: Heard,
         latest: Timestamp,
     ) -> Result<(), Violation> {
         let Some(after) = &delta.after else {
             return Err(commit
                 .broke(Invariant::Conservation, || format!("an execution disappeared: {}", Brief(delta))));
         };
-        let Some(before) = &delta.before else { return check_birth(commit, mirror, after) };
+        let Some(before) = &delta.before else {
+            check_birth(commit, mirror, after)?;
+            return self.check_key(commit, after);
+        };
         check_end_is_final(commit, before, after)?;
         if before.state != after.state && !is_legal(before.state, after.state) {
             return Err(commit.broke(Invariant::LegalTransition, || {
@@ -71,8 +82,23 @@ impl Executions {
         if let Some(definition) = &definition {
             check_budgets(commit, before, after, definition)?;
         }
-        self.check_retry(commit, before, after, definition.as_deref(), latest)?;
+        self.check_retry(commit, before, after, definition.as_deref(), heard, latest)?;
+        if before.state == S::Running && after.state != S::Running {
+            ends::check(commit, before, after, definition.as_deref(), heard, latest)?;
+        }
+        check_clamped(commit, before, after)?;
         check_stamps(commit, after)
+    }
+
+    /// No two executions share a key, or the systems outside would take one for the other.
+    fn check_key(&mut self, commit: &Commit<'_>, row: &ExecutionRow) -> Result<(), Violation> {
+        let is_replay = matches!(row.occurrence, Occurrence::Replay { .. });
+        if is_replay || self.keys.insert(Arc::clone(&row.key)) {
+            return Ok(());
+        }
+        Err(commit.broke(Invariant::EffectOncePerKey, || {
+            format!("{} was made with the key {}, which is another's", row.id, row.key)
+        }))
     }
 
     fn check_lease(
@@ -102,7 +128,9 @@ impl Executions {
                     commit.broke(Invariant::SingleHolder, || format!("{} runs without an owner", after.id))
                 );
             };
-            self.leases.insert(run, Granted { node, expires_at: after.expires_at });
+            let attempt = after.attempts.saturating_add(1);
+            let granted = Granted { node, expires_at: after.expires_at, attempt, taken_over: false };
+            self.leases.insert(run, granted);
         }
         if after.state == S::Running && after.token == before.token && after.owner != before.owner {
             return Err(commit.broke(Invariant::SingleHolder, || {
@@ -111,6 +139,13 @@ impl Executions {
                     after.id, before.owner, after.owner
                 )
             }));
+        }
+        if before.state == S::Running
+            && after.state != S::Running
+            && matches!(commit.command, Command::Repair(_))
+            && let Some(granted) = self.leases.get_mut(&run)
+        {
+            granted.taken_over = true;
         }
         if before.state == S::Pending && after.state == S::Running {
             let deleted = mirror.jobs.get(&after.job).is_none_or(|job| job.state.name() == "deleted");
@@ -129,6 +164,7 @@ impl Executions {
         before: &ExecutionRow,
         after: &ExecutionRow,
         definition: Option<&JobDefinition>,
+        heard: Heard,
         latest: Timestamp,
     ) -> Result<(), Violation> {
         let early = |due: Timestamp| {
@@ -146,7 +182,7 @@ impl Executions {
                 self.retry_due.insert(after.id, due);
                 let delay = Span::from_i64(due.as_micros().saturating_sub(commit.now.as_micros()));
                 if let Some(definition) = definition
-                    && !delay_is_lawful(commit, before, after, definition, delay)
+                    && !delay_is_lawful(commit, before, after, definition, heard, delay)
                 {
                     return Err(commit.broke(Invariant::RetryNotEarly, || {
                         format!(
@@ -296,7 +332,8 @@ fn check_writer(
     }
 }
 
-fn finish_of(
+/// The item that finishes this run.
+pub(super) fn finish_of(
     items: &[FinishExecution],
     execution: ExecutionId,
     token: FencingToken,
@@ -342,10 +379,41 @@ fn check_cancel(commit: &Commit<'_>, before: &ExecutionRow, after: &ExecutionRow
     let forgotten = before.cancel == CancelState::Requested
         && (after.state == S::RetryWait || (after.cancel == CancelState::None && !after.state.is_terminal()));
     if !forgotten {
-        return Ok(());
+        return check_cancel_was_asked(commit, before, after);
     }
     Err(commit.broke(Invariant::CancelFinal, || {
         format!("{} was asked to stop, and went to {} all the same", after.id, after.state)
+    }))
+}
+
+/// Only an operator's command asks for a cancel, or cancels what does not run; a run is cancelled only where
+/// that was asked for.
+fn check_cancel_was_asked(
+    commit: &Commit<'_>,
+    before: &ExecutionRow,
+    after: &ExecutionRow,
+) -> Result<(), Violation> {
+    let cancelled = after.state == S::Cancelled && before.state != S::Cancelled;
+    let requested = after.cancel == CancelState::Requested && before.cancel == CancelState::None;
+    let asked_now = match commit.command {
+        Command::CancelExecution(ask) => ask.execution == after.id,
+        Command::DeleteJob(ask) => ask.job == after.job,
+        _ => false,
+    };
+    let asked_before = before.state == S::Running && before.cancel == CancelState::Requested;
+    let lawful = (!cancelled || asked_before || (asked_now && before.state != S::Running))
+        && (!requested || asked_now);
+    if lawful {
+        return Ok(());
+    }
+    Err(commit.broke(Invariant::LegalTransition, || {
+        let what = if cancelled { "cancelled" } else { "asked to stop" };
+        format!(
+            "{}, {}, was {what} by {}, and nobody had asked",
+            after.id,
+            before.state,
+            commit.command.kind()
+        )
     }))
 }
 
@@ -374,7 +442,11 @@ fn check_budgets(
     let losses = risen(before.rescues, after.rescues)
         .zip(risen(before.lost_starts, after.lost_starts))
         .map(|(rescues, lost_starts)| rescues + lost_starts);
-    let counted = attempts == Some(u32::from(failed)) && losses == Some(u32::from(lost));
+    // Each loss on the budget of its own kind.
+    let on_rescues = u32::from(lost && before.sign == LeaseSign::Started);
+    let counted = attempts == Some(u32::from(failed))
+        && losses == Some(u32::from(lost))
+        && risen(before.rescues, after.rescues) == Some(on_rescues);
     let within = after.attempts <= policy.max_attempts
         && after.rescues <= policy.max_rescues.saturating_add(1)
         && after.lost_starts <= policy.max_lost_starts.saturating_add(1)
@@ -405,6 +477,7 @@ fn delay_is_lawful(
     before: &ExecutionRow,
     after: &ExecutionRow,
     definition: &JobDefinition,
+    heard: Heard,
     delay: Span,
 ) -> bool {
     if after.attempts == before.attempts {
@@ -414,11 +487,54 @@ fn delay_is_lawful(
             _ => delay == Span::ZERO,
         };
     }
-    let policy = &definition.retry;
-    let doublings = after.attempts.saturating_sub(1).min(40);
-    let most = policy.base.times(1 << doublings).min(policy.cap).as_micros();
-    let delay = delay.as_micros();
-    delay == RETRY_AFTER.as_micros() || (delay <= most && delay + 1 >= most / 5 * 4)
+    let most = most_delay(&definition.retry, after.attempts).as_micros();
+    let by_policy = delay.as_micros() <= most && delay.as_micros() + 1 >= most / 5 * 4;
+    match heard.report {
+        // One that was given up before it could say so has no wish.
+        Some(Report::FailedRetryably { wish: Some(wish) }) => {
+            delay == wish.min(RETRY_AFTER_MAX) || (heard.timed_out && by_policy)
+        }
+        Some(Report::FailedRetryably { wish: None } | Report::FailedForGood | Report::Completed) | None => {
+            by_policy
+        }
+    }
+}
+
+/// The longest delay of a policy after so many failed attempts.
+pub(super) fn most_delay(policy: &RetryPolicy, attempts: u32) -> Span {
+    let doublings = attempts.saturating_sub(1).min(40);
+    policy.base.times(1 << doublings).min(policy.cap)
+}
+
+/// Whether the flag for clamped spans is set if, and only if, a stamp is not what was reported or the clock's.
+fn check_clamped(commit: &Commit<'_>, before: &ExecutionRow, after: &ExecutionRow) -> Result<(), Violation> {
+    let ended = after.finished_at != before.finished_at && after.finished_at != Some(commit.now);
+    let clamped = match commit.command {
+        Command::AcquireExecutions(ask) => {
+            let mut items = ask.items.iter();
+            let Some(item) = items.find(|item| item.execution == after.id && item.nonce == after.nonce)
+            else {
+                return Ok(());
+            };
+            after.published_at != Some(item.published_at)
+                || after.received_at != Some(commit.now.minus(item.held))
+                || after.leased_at != Some(commit.now)
+        }
+        Command::FinishExecutions(ask) => {
+            let item = finish_of(&ask.items, after.id, before.token);
+            let started_ago = item.and_then(|item| item.started_ago);
+            let moved = started_ago.is_some_and(|ago| after.started_at != Some(commit.now.minus(ago)));
+            before.lag_clamped || moved || ended
+        }
+        _ => before.lag_clamped || ended,
+    };
+    if clamped == after.lag_clamped {
+        return Ok(());
+    }
+    let is_flagged = if after.lag_clamped { "is flagged" } else { "is not flagged" };
+    Err(commit.broke(Invariant::LagAddsUp, || {
+        format!("a clamped span of {} {is_flagged} at {}: {}", after.id, commit.now, Brief(after))
+    }))
 }
 
 fn check_stamps(commit: &Commit<'_>, row: &ExecutionRow) -> Result<(), Violation> {

@@ -127,7 +127,10 @@ impl Ledger {
                 commit.broke(Invariant::NoLostFire, || format!("a job disappeared: {}", Brief(delta)))
             );
         };
-        let from = delta.before.as_ref().map_or(after.recorded_through, |before| before.recorded_through);
+        // At its birth: a fire between its creation and its first watermark would be lost as well. A one-shot
+        // that is to run although it is past begins before that.
+        let birth = after.created_at.min(after.recorded_through);
+        let from = delta.before.as_ref().map_or(birth, |before| before.recorded_through);
         if after.recorded_through < from {
             return Err(commit.broke(Invariant::NoLostFire, || {
                 format!("the watermark of {} went back from {from} to {}", after.id, after.recorded_through)

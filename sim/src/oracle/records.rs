@@ -11,10 +11,12 @@ use fencepost_core::store::reply::{
     AcquireReply, CancelReply, DeleteJobReply, FinishReply, HoldReply, MadeExecution, MaterialiseReply,
     PutOffReply, RenewReply, RepairItemReply, RepairReply, Reply, TriggerReply,
 };
+use fencepost_core::store::row::{RefusalRow, RefusedResource};
 use fencepost_core::time::Timestamp;
 
 use super::Commit;
 use super::brief::Brief;
+use super::claims;
 use super::invariant::Invariant;
 use super::mirror::Mirror;
 use crate::violation::Violation;
@@ -43,9 +45,10 @@ impl Records {
         changes: &[Change],
     ) -> Result<(), Violation> {
         check_dead_letters(commit, mirror, changes)?;
-        check_refusals(commit, changes)?;
+        check_refusals(commit, mirror, changes)?;
         check_tenants(commit, mirror, changes)?;
-        check_nothing_forgotten(commit, mirror, changes)
+        check_nothing_forgotten(commit, mirror, changes)?;
+        claims::check(commit, mirror, changes)
     }
 
     /// A repair that has been done is not done again: what it had observed is gone.
@@ -111,7 +114,7 @@ fn check_dead_letters(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) 
 }
 
 /// Every refusal in a reply is recorded in the same commit. Repeats of one may share a row.
-fn check_refusals(commit: &Commit<'_>, changes: &[Change]) -> Result<(), Violation> {
+fn check_refusals(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) -> Result<(), Violation> {
     let refused = refusals(commit);
     if refused == 0 {
         return Ok(());
@@ -119,9 +122,8 @@ fn check_refusals(commit: &Commit<'_>, changes: &[Change]) -> Result<(), Violati
     let mut recorded = 0;
     for change in changes {
         if let Change::Refusal(delta) = change {
-            let count = |row: &Option<fencepost_core::store::row::RefusalRow>| {
-                row.as_ref().map_or(0, |row| row.count)
-            };
+            check_current_token(commit, mirror, delta)?;
+            let count = |row: &Option<RefusalRow>| row.as_ref().map_or(0, |row| row.count);
             recorded += count(&delta.after).saturating_sub(count(&delta.before));
         }
     }
@@ -131,6 +133,25 @@ fn check_refusals(commit: &Commit<'_>, changes: &[Change]) -> Result<(), Violati
     Err(commit.broke(Invariant::LedgerOfRefusals, || {
         format!("{} was refused {refused} times, and {recorded} were recorded", commit.command.kind())
     }))
+}
+
+/// A new record names the token that is current: no command that is refused changes one.
+fn check_current_token(
+    commit: &Commit<'_>,
+    mirror: &Mirror,
+    delta: &Delta<RefusalRow>,
+) -> Result<(), Violation> {
+    let (None, Some(row)) = (&delta.before, &delta.after) else { return Ok(()) };
+    let current = match row.resource {
+        RefusedResource::Lease(resource) => mirror.leases.get(&resource).map(|lease| lease.token),
+        RefusedResource::Execution(id) => mirror.executions.get(&id).map(|execution| execution.token),
+    };
+    match current {
+        Some(current) if current != row.current => Err(commit.broke(Invariant::LedgerOfRefusals, || {
+            format!("the current token is {current}, not as recorded: {}", Brief(row))
+        })),
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn refusals(commit: &Commit<'_>) -> u64 {

@@ -3,15 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fencepost_core::effect::StopReason;
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{ExecutionId, NodeId};
 use fencepost_core::lease::RunId;
+use fencepost_core::store::change::Delta;
+use fencepost_core::store::command::Command;
+use fencepost_core::store::row::ExecutionRow;
 use fencepost_core::time::Timestamp;
 
 use super::executions::Executions;
 use super::invariant::Invariant;
 use super::leases::has_lapsed;
-use super::{EffectAnswer, HandlerEnd, HandlerObservation};
+use super::{Commit, EffectAnswer, HandlerEnd, HandlerObservation, Report};
 use crate::plan::{Enforcement, OutsideIndex};
 use crate::sim_time::SimTime;
 use crate::violation::Violation;
@@ -25,10 +29,21 @@ pub(super) struct Runs {
     keys: BTreeMap<ExecutionId, Arc<str>>,
     /// The latest run of each execution whose handler reported something without having been told to stop.
     ended: BTreeMap<ExecutionId, FencingToken>,
+    /// What was heard of each run that is not finished.
+    heard: BTreeMap<RunId, Heard>,
     /// How often each system that enforces keys performed the effect of each execution.
     performed: BTreeMap<(OutsideIndex, ExecutionId), u32>,
     /// The highest token that each system that enforces tokens has accepted, by execution.
     accepted: BTreeMap<(OutsideIndex, ExecutionId), FencingToken>,
+}
+
+/// What was heard of a run before it was finished.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Heard {
+    /// What its handler reported.
+    pub(super) report: Option<Report>,
+    /// Whether its worker gave it up because it took too long.
+    pub(super) timed_out: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +64,8 @@ impl Runs {
         seen: &HandlerObservation,
     ) -> Result<(), Violation> {
         match seen {
-            HandlerObservation::Started { node, run, key, .. } => {
+            HandlerObservation::Started { node, run, attempt, key, .. } => {
+                check_attempt(at, executions, *run, *attempt)?;
                 self.check_start(
                     at,
                     store_now,
@@ -59,17 +75,23 @@ impl Runs {
                 )?;
                 self.check_key(at, *run, key)
             }
-            HandlerObservation::GivenUp { node, run, .. } => {
-                let active = self.active.entry(run.execution).or_default();
-                for other in active.iter_mut().filter(|other| other.node == *node && other.run == *run) {
+            HandlerObservation::GivenUp { node, run, reason } => {
+                if *reason == StopReason::Timeout {
+                    self.heard.entry(*run).or_default().timed_out = true;
+                }
+                let active = self.active.get_mut(&run.execution).into_iter().flatten();
+                for other in active.filter(|other| other.node == *node && other.run == *run) {
                     other.given_up = true;
                 }
                 Ok(())
             }
             HandlerObservation::Ended { node, run, how } => {
+                if let HandlerEnd::Reported(report) = how {
+                    self.heard.entry(*run).or_default().report = Some(*report);
+                }
                 if let Some(active) = self.active.get_mut(&run.execution) {
                     let mut of_it = active.iter().filter(|other| other.node == *node && other.run == *run);
-                    if *how == HandlerEnd::Reported && of_it.any(|other| !other.given_up) {
+                    if matches!(how, HandlerEnd::Reported(_)) && of_it.any(|other| !other.given_up) {
                         self.ended.insert(run.execution, run.token);
                     }
                     active.retain(|other| other.node != *node || other.run != *run);
@@ -83,6 +105,17 @@ impl Runs {
                 self.check_key(at, *run, key)?;
                 self.check_effect(at, *outside, *enforces, *run, *answer)
             }
+        }
+    }
+
+    /// What was heard of the run that this change finishes; nothing of any other.
+    pub(super) fn take_heard(&mut self, commit: &Commit<'_>, delta: &Delta<ExecutionRow>) -> Heard {
+        match (commit.command, &delta.before) {
+            (Command::FinishExecutions(_), Some(before)) => {
+                let run = RunId { execution: before.id, token: before.token };
+                self.heard.remove(&run).unwrap_or_default()
+            }
+            _ => Heard::default(),
         }
     }
 
@@ -123,8 +156,12 @@ impl Runs {
             // may stand still between deciding on a start and starting.
             let earlier = if run.token < other.run.token { &started } else { other };
             // Against the latest the store's clock has shown as well: a step back does not revive a lease.
+            // Where the run was taken over, its lease was judged by the clock that did it; a lease that lay
+            // beyond the longest one then may lie within it again by the time of the start.
             let lapsed = executions.leases.get(&earlier.run).is_none_or(|lease| {
-                has_lapsed(lease.expires_at, store_now) || has_lapsed(lease.expires_at, latest)
+                lease.taken_over
+                    || has_lapsed(lease.expires_at, store_now)
+                    || has_lapsed(lease.expires_at, latest)
             });
             if !earlier.given_up && !lapsed {
                 return overlap(format!(
@@ -180,5 +217,17 @@ impl Runs {
             }
             Enforcement::Nothing => Ok(()),
         }
+    }
+}
+
+/// A handler is told which attempt it is: failures before it, plus one.
+fn check_attempt(at: SimTime, executions: &Executions, run: RunId, attempt: u32) -> Result<(), Violation> {
+    match executions.leases.get(&run) {
+        Some(granted) if granted.attempt != attempt => {
+            let detail =
+                format!("{run:?} is attempt {}, and its handler was told {attempt}", granted.attempt);
+            Err(Invariant::AttemptBounds.broken(at, detail))
+        }
+        Some(_) | None => Ok(()),
     }
 }

@@ -20,7 +20,7 @@ use super::happening::{Happening, Life, RunRef};
 use super::node::Input;
 use super::role::RoleEvent;
 use crate::fault::FaultKind;
-use crate::oracle::{EffectAnswer, HandlerEnd, HandlerObservation};
+use crate::oracle::{EffectAnswer, HandlerEnd, HandlerObservation, Report};
 use crate::plan::{Behaviour, BehaviourKind, Enforcement, FaultSpec, OutsideIndex, OutsideSpec, RETRY_AFTER};
 
 /// A handler at work.
@@ -221,8 +221,8 @@ impl World<'_> {
             self.crash(slot, Some(after));
             return;
         }
-        let how = if found.stopping { HandlerEnd::Stopped } else { HandlerEnd::Reported };
         let result = if found.stopping { HandlerResult::Stopped } else { result_of(&found) };
+        let how = end_of(&result);
         let node = self.nodes[life.slot.index()].id;
         self.observe(&HandlerObservation::Ended { node, run: found.run, how });
         self.deliver(life, RoleEvent::HandlerFinished { run: found.run, result });
@@ -230,10 +230,11 @@ impl World<'_> {
 
     /// A worker tells a handler to stop. Most do, a moment later.
     pub(super) fn stop_handler(&mut self, life: Life, run: RunId, reason: StopReason) {
-        let place = self.runs.iter().find(|(_, found)| found.life == life && found.run == run);
-        let Some(place) = place.map(|(place, _)| place) else { return };
+        // Also of one that has ended where its worker has not looked yet: its worker decides without it.
         let node = self.nodes[life.slot.index()].id;
         self.observe(&HandlerObservation::GivenUp { node, run, reason });
+        let place = self.runs.iter().find(|(_, found)| found.life == life && found.run == run);
+        let Some(place) = place.map(|(place, _)| place) else { return };
         let delay = self.streams.handlers.span(Span::from_micros(100), Span::from_millis(200));
         let found = self.runs.get_mut(place).expect("it was found");
         let deaf = found.troubled && found.behaviour.kind == BehaviourKind::Deaf;
@@ -258,6 +259,20 @@ impl World<'_> {
             let found = self.runs.take(place).expect("it was found");
             self.observe(&HandlerObservation::Ended { node, run: found.run, how: HandlerEnd::Died });
         }
+    }
+}
+
+/// A handler's end as the oracles are told it.
+fn end_of(result: &HandlerResult) -> HandlerEnd {
+    match result {
+        HandlerResult::Completed => HandlerEnd::Reported(Report::Completed),
+        HandlerResult::Failed { class: ErrorClass::Retryable, retry_after, .. } => {
+            HandlerEnd::Reported(Report::FailedRetryably { wish: *retry_after })
+        }
+        HandlerResult::Failed { class: ErrorClass::NonRetryable, .. } => {
+            HandlerEnd::Reported(Report::FailedForGood)
+        }
+        HandlerResult::Stopped => HandlerEnd::Stopped,
     }
 }
 

@@ -127,6 +127,9 @@ impl Call<'_> {
                 self.record_dead_letter(&row, *reason);
             }
             RunOutcome::Failed { .. } => self.settle(&mut row, ExecutionState::Failed),
+            RunOutcome::Released if self.bugs.has(Bug::ReleaseCancels) => {
+                self.settle(&mut row, ExecutionState::Cancelled);
+            }
             RunOutcome::Released | RunOutcome::Cancelled => self.set_back_or_cancel(&mut row, Span::ZERO),
         }
         let state = row.state;
@@ -162,6 +165,10 @@ impl Call<'_> {
         end: AttemptEnd,
         error: Option<Arc<str>>,
     ) {
+        if self.bugs.has(Bug::AttemptsGoUnrecorded) {
+            return;
+        }
+        let node = node.filter(|_| !self.bugs.has(Bug::AttemptsNameNobody));
         let attempt = AttemptRow {
             execution: row.id,
             token: row.token,

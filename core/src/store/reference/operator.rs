@@ -15,6 +15,7 @@ use crate::store::reference::Call;
 use crate::store::reference::materialise::new_execution;
 use crate::store::reply::{CancelReply, CreateJobReply, CreateTenantReply, DeleteJobReply, TriggerReply};
 use crate::store::row::{ExecutionRow, JobRow, JobState, JobVersionRow, RequestRow, TenantRow};
+use crate::time::Timestamp;
 
 impl Call<'_> {
     /// A known id with another name is refused like a name of another tenant's.
@@ -51,6 +52,9 @@ impl Call<'_> {
         if ask.planned_at > self.now || ask.planned_at.plus(PLAN_AGE_MAX) < self.now {
             return CreateJobReply::PlanExpired;
         }
+        if self.bugs.has(Bug::CreateWritesNothing) {
+            return CreateJobReply::Created;
+        }
         self.insert_job(ask);
         if let Some(asked) = &ask.request {
             let row = RequestRow {
@@ -67,6 +71,7 @@ impl Call<'_> {
 
     /// Without a next fire, `next_try_at` is when the job was created: no scan reads it.
     fn insert_job(&mut self, ask: &CreateJob) {
+        let (recorded_through, next_fire_time) = self.first_watermark(ask);
         let job = JobRow {
             id: ask.job,
             tenant: ask.tenant,
@@ -75,9 +80,9 @@ impl Call<'_> {
             state: JobState::Active,
             definition: ask.definition.clone(),
             effective_from: ask.planned_at,
-            recorded_through: ask.recorded_through,
-            next_fire_time: ask.next_fire_time,
-            next_try_at: ask.next_fire_time.unwrap_or(ask.planned_at),
+            recorded_through,
+            next_fire_time,
+            next_try_at: next_fire_time.unwrap_or(ask.planned_at),
             runs: 0,
             unreadable: None,
             created_at: ask.planned_at,
@@ -93,6 +98,16 @@ impl Call<'_> {
         self.tables.job_versions.put(version, self.changes);
     }
 
+    /// The watermark that a job begins with, and the fire after it: as planned.
+    fn first_watermark(&self, ask: &CreateJob) -> (Timestamp, Option<Timestamp>) {
+        if self.bugs.has(Bug::FirstFireTakenForRecorded)
+            && let (Some(first), Ok(definition)) = (ask.next_fire_time, ask.definition.read())
+        {
+            return (first, definition.bounds.next_fire_after(&definition.schedule, first));
+        }
+        (ask.recorded_through, ask.next_fire_time)
+    }
+
     /// The row of a job of this tenant, deleted or not.
     fn job_of(&self, tenant: TenantId, job: JobId) -> Option<&JobRow> {
         self.tables.jobs.get(&job).filter(|row| row.tenant == tenant)
@@ -104,6 +119,9 @@ impl Call<'_> {
         let Some(job) = self.job_of(ask.tenant, ask.job) else { return DeleteJobReply::NotFound };
         if job.state == JobState::Deleted {
             return DeleteJobReply::Repeated;
+        }
+        if self.bugs.has(Bug::DeleteWritesNothing) {
+            return DeleteJobReply::Deleted { cancelled: 0, requested: 0 };
         }
         let job = JobRow {
             version: job.version.next(),
@@ -149,6 +167,9 @@ impl Call<'_> {
         }
         if job.state == JobState::Deleted {
             return TriggerReply::NotFound;
+        }
+        if self.bugs.has(Bug::TriggerWritesNothing) {
+            return TriggerReply::Repeated { state: ExecutionState::Pending };
         }
         let occurrence = Occurrence::Manual { key: ask.key.clone() };
         let key = occurrence.idempotency_key(ask.job).expect("a manual occurrence has a key of its own");

@@ -39,6 +39,7 @@ impl Call<'_> {
                 None => {
                     let (resource, token, node, action) = key;
                     let (first_at, last_at) = (self.now, self.now);
+                    let current = if self.bugs.has(Bug::RefusalNamesPresented) { token } else { current };
                     RefusalRow { resource, token, node, action, current, first_at, last_at, count: times }
                 }
             };

@@ -118,11 +118,11 @@ impl Call<'_> {
         let mut row = self.observed_run(run, cancel, sign)?.clone();
         self.record_attempt(&row, row.owner, AttemptEnd::Lost, None);
         match sign {
-            LeaseSign::Started => {
+            LeaseSign::Started if !self.bugs.has(Bug::LossesOnOneBudget) => {
                 mark::hit(Mark::LostAfterSign);
                 row.rescues = row.rescues.saturating_add(1);
             }
-            LeaseSign::None => {
+            LeaseSign::Started | LeaseSign::None => {
                 mark::hit(Mark::LostWithoutSign);
                 row.lost_starts = row.lost_starts.saturating_add(1);
             }

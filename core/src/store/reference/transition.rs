@@ -1,7 +1,7 @@
 //! How an execution changes its state: through [`Call::transition`] alone, which holds it to the table of
 //! legal transitions.
 
-use crate::bug::Bugs;
+use crate::bug::{Bug, Bugs};
 use crate::execution::{ExecutionState, is_legal};
 use crate::id::NodeId;
 use crate::mark::{self, Mark};
@@ -52,7 +52,7 @@ impl Call<'_> {
 
     /// Flags that a span between the lag stamps was clamped.
     pub(super) fn note_clamped(&self, row: &mut ExecutionRow, clamped: bool) {
-        if clamped {
+        if clamped && !self.bugs.has(Bug::ClampsGoUnflagged) {
             mark::hit(Mark::LagClamped);
             row.lag_clamped = true;
         }
