@@ -126,11 +126,11 @@ async fn alarmed(broker: &Throwaway, seed: u64) -> Vec<Played> {
     let mut group = Group { players: join_all(players).await, failed: Vec::new() };
     for at in 0..WINDOWS_MAX {
         match at {
-            3 | 8 => {
+            3 => {
                 control(broker, &["set_vm_memory_high_watermark", "0.0000001"]);
                 group.all(async |player| player.alarm(Act::Alarm).await).await;
             }
-            5 | 9 => {
+            6 => {
                 control(broker, &["set_vm_memory_high_watermark", "0.8"]);
                 group.all(async |player| player.alarm(Act::AlarmOver).await).await;
             }

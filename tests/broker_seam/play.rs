@@ -82,6 +82,9 @@ enum Hand {
 
 impl Player {
     pub(super) async fn new(url: &str, prefix: &str, script: Script) -> Self {
+        // The client keeps buffers of many frames, and these connections are many and short.
+        let url = format!("{url}{}frame_max=8192", if url.contains('?') { '&' } else { '?' });
+        let url = url.as_str();
         let mut settings = RabbitSettings::new(url.parse().expect("it is a URL"));
         settings.prefix = prefix.parse().expect("it is a prefix");
         settings.publish_channels = 1;
