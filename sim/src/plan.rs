@@ -20,8 +20,8 @@ use fencepost_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use action::{Action, Authority, OperatorAction, Timing};
-pub use bound::{Bounds, JobLoad, Settings};
 pub(crate) use bound::RETRY_AFTER;
+pub use bound::{Bounds, JobLoad, Settings};
 pub use check::PlanError;
 pub use faults::{FaultSpec, Target};
 pub use network::{DelayRange, NetworkSpec};

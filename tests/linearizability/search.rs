@@ -24,8 +24,9 @@ use fencepost_core::store::tables::Contents;
 use crate::atoms::{Atom, Effect, Moment};
 use crate::touches::{Thing, kept_stamps, only, rows_of};
 
-/// After how many steps a search has gone astray, and had better begin anew: for each atom, and at the least.
+/// After how many steps for each atom a search has gone astray, and had better begin anew.
 const STEPS_PER_ATOM: u64 = 8;
+/// How many it may take at the least, where it is to begin anew often: a few atoms have not many orders.
 const STEPS_MIN: u64 = 1_000;
 
 /// What came of a search.
@@ -153,7 +154,8 @@ impl<'a> Question<'a> {
         for part in self.parts(chosen) {
             let mut round = 0;
             state = loop {
-                let steps = STEPS_PER_ATOM.saturating_mul(part.len() as u64).max(STEPS_MIN).min(*left);
+                let least = if rounds > 1 { STEPS_MIN } else { 0 };
+                let steps = STEPS_PER_ATOM.saturating_mul(part.len() as u64).max(least).min(*left);
                 let mut search = Search::new(self, &part, unheard, round, steps);
                 let step = search.walk(&state);
                 *left -= steps - search.steps_left;

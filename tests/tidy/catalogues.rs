@@ -55,7 +55,10 @@ fn the_document_names_what_holds_each_invariant_in_postgresql() {
         .filter(|invariant| invariant.checked().contains(&CheckedBy::Constraint))
         .map(|invariant| invariant.id())
         .collect();
-    assert_eq!(ids, known, "docs/invariants.md, section \"Held by PostgreSQL\": one row for each that is marked C");
+    assert_eq!(
+        ids, known,
+        "docs/invariants.md, section \"Held by PostgreSQL\": one row for each that is marked C"
+    );
     let migrations: String = tree::files()
         .into_iter()
         .filter(|file| file.path.starts_with("migrations/"))
