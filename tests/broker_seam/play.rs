@@ -77,7 +77,7 @@ struct Member {
 
 enum Hand {
     Worker(Worker),
-    Foreign(Foreign),
+    Foreign(Box<Foreign>),
 }
 
 impl Player {
@@ -252,7 +252,7 @@ impl Player {
                     Hand::Worker(Worker::start(self.settings.clone(), queues, slot, teller))
                 }
                 Party::Foreign { queue } => {
-                    Hand::Foreign(Foreign::open(&self.url, self.queue(*queue), slot, teller).await)
+                    Hand::Foreign(Box::new(Foreign::open(&self.url, self.queue(*queue), slot, teller).await))
                 }
             };
             let held = BTreeSet::new();

@@ -43,6 +43,17 @@ pub(crate) struct Tally {
     pub(crate) spent: Spent,
     /// The steps of the longest search, and whose it was.
     pub(crate) longest_search: (u64, u64),
+    /// The histories whose search was given up.
+    pub(crate) undecided: Vec<u64>,
+}
+
+/// What became of a history that is not known to be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decided {
+    /// It has a serial explanation, and the next one goes on from it.
+    Explained,
+    /// The search was given up: what the next one would go on from is not known.
+    No,
 }
 
 /// What the time went into, in the order of what is done.
@@ -149,7 +160,7 @@ impl<'a> Epoch<'a> {
     }
 
     /// Runs the history of a seed; says why it has no explanation.
-    pub(crate) async fn history(&mut self, seed: u64, tally: &mut Tally) -> Result<(), String> {
+    pub(crate) async fn history(&mut self, seed: u64, tally: &mut Tally) -> Result<Decided, String> {
         let mut since = Instant::now();
         let disturbance = Disturbance::of(seed);
         disturbance.prepare(seed, &self.ground.proxy);
@@ -177,9 +188,14 @@ impl<'a> Epoch<'a> {
             Verdict::Explained(state) => {
                 self.state = *state;
                 self.now = operations.iter().map(|operation| operation.now).max().unwrap_or(self.now);
-                Ok(())
+                Ok(Decided::Explained)
             }
-            verdict @ (Verdict::Impossible { .. } | Verdict::StrangeRows | Verdict::Undecided { .. }) => {
+            verdict @ Verdict::Undecided { .. } => {
+                eprintln!("history {seed} ({disturbance:?}): {}", verdict.summary(&atoms));
+                tally.undecided.push(seed);
+                Ok(Decided::No)
+            }
+            verdict @ (Verdict::Impossible { .. } | Verdict::StrangeRows) => {
                 let unexplained =
                     Unexplained { operations: &operations, start: &self.state, contents: &contents };
                 let why = verdict.summary(&atoms);
