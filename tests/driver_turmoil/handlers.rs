@@ -13,7 +13,7 @@ use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{ExecutionId, NodeId};
 use fencepost_core::lease::RunId;
 use fencepost_core::time::Span;
-use fencepost_sim::oracle::{HandlerEnd, HandlerObservation};
+use fencepost_sim::oracle::{HandlerEnd, HandlerObservation, Report};
 
 use crate::sightings::{Sighting, Sightings};
 
@@ -100,23 +100,24 @@ impl HandlerPort for Handlers {
             self.sightings.add(Sighting::Handler(seen));
         }
         let mut under_way = UnderWay { of: self, run, ended: None };
-        let (heeds, lasts, result) = match Behaviour::of(run.execution, attempt) {
-            Behaviour::Completes(lasts) => (true, lasts, HandlerResult::Completed),
-            Behaviour::Deaf(lasts) => (false, lasts, HandlerResult::Completed),
-            Behaviour::Hangs => (true, Duration::MAX, HandlerResult::Completed),
-            Behaviour::Fails(lasts) => {
+        let (heeds, lasts, report) = match Behaviour::of(run.execution, attempt) {
+            Behaviour::Completes(lasts) => (true, lasts, Report::Completed),
+            Behaviour::Deaf(lasts) => (false, lasts, Report::Completed),
+            Behaviour::Hangs => (true, Duration::MAX, Report::Completed),
+            Behaviour::Fails(lasts) => (true, lasts, Report::FailedRetryably { wish: None }),
+        };
+        let result = match report {
+            Report::Completed => HandlerResult::Completed,
+            Report::FailedRetryably { wish: retry_after } => {
                 let error = "the first attempt fails".into();
-                (
-                    true,
-                    lasts,
-                    HandlerResult::Failed { class: ErrorClass::Retryable, error, retry_after: None },
-                )
+                HandlerResult::Failed { class: ErrorClass::Retryable, error, retry_after }
             }
+            Report::FailedForGood => unreachable!("no handler here fails for good"),
         };
         let (how, result) = tokio::select! {
             biased;
             _ = stop.stopped(), if heeds => (HandlerEnd::Stopped, HandlerResult::Stopped),
-            () = tokio::time::sleep(lasts) => (HandlerEnd::Reported, result),
+            () = tokio::time::sleep(lasts) => (HandlerEnd::Reported(report), result),
         };
         under_way.ended = Some(how);
         result
