@@ -32,8 +32,16 @@ struct State {
     coming: BTreeMap<Actor, VecDeque<Act>>,
     /// Which queues publications may find no way to.
     missing: BTreeSet<usize>,
+    exchange: Exchange,
     /// What publications without an answer yet have come to.
     assumed: BTreeMap<u32, PublishOutcome>,
+}
+
+/// Whether what is published goes anywhere at all: without the exchange, the channel is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exchange {
+    There,
+    Gone,
 }
 
 /// A state within a round: how much of what each consumer saw is explained.
@@ -80,8 +88,13 @@ impl Acceptor {
             Length::Free => {}
             Length::Limited => broker.begin(FaultKind::BrokerLengthLimit, LENGTH_LIMIT),
         }
-        let state =
-            State { broker, coming: BTreeMap::new(), missing: BTreeSet::new(), assumed: BTreeMap::new() };
+        let state = State {
+            broker,
+            coming: BTreeMap::new(),
+            missing: BTreeSet::new(),
+            exchange: Exchange::There,
+            assumed: BTreeMap::new(),
+        };
         Self { queues, states: vec![state] }
     }
 
@@ -95,6 +108,7 @@ impl Acceptor {
         let mut search = Search {
             queues: self.queues,
             round,
+            begun: &self.states,
             open: Vec::new(),
             known: BTreeSet::new(),
             ends: BTreeMap::new(),
@@ -134,6 +148,7 @@ impl Acceptor {
 struct Search<'a> {
     queues: usize,
     round: &'a Round,
+    begun: &'a [State],
     open: Vec<Node>,
     known: BTreeSet<String>,
     ends: BTreeMap<String, State>,
@@ -157,7 +172,17 @@ impl Search<'_> {
 
     fn run(mut self) -> Result<Weighed, Refusal> {
         while let Some(node) = self.open.pop() {
-            assert!(self.known.len() < NODES_MAX, "a round has too many explanations:\n{}", self.round);
+            assert!(
+                self.known.len() < NODES_MAX,
+                "a round has too many explanations from {} states:\n{}\n{}",
+                self.begun.len(),
+                self.begun.iter().take(8).map(State::key).collect::<Vec<_>>().join("\n"),
+                self.round
+            );
+            if let Some(after) = self.told_of_the_end(&node) {
+                self.visit(after);
+                continue;
+            }
             self.arrivals(&node);
             let put_back = node.state.broker.put_back();
             let all_back = put_back.is_empty();
@@ -245,6 +270,7 @@ impl Search<'_> {
                     | Act::Settle { .. }
                     | Act::Purge { .. }
                     | Act::Count { .. }
+                    | Act::Met
                     | Act::DeleteQueue { .. }
                     | Act::DeleteExchange
                     | Act::Alarm
@@ -262,7 +288,30 @@ impl Search<'_> {
         }
     }
 
+    /// Where a consumer that is gone is told so: that touches nothing else, so no other order is tried.
+    fn told_of_the_end(&self, node: &Node) -> Option<Node> {
+        if node.goes_down() {
+            return None;
+        }
+        let (actor, at, slot) = node.state.coming.iter().find_map(|(actor, acts)| {
+            acts.iter().enumerate().find_map(|(at, act)| match act {
+                Act::Ended { slot, told: Sight::Lost }
+                    if !node.state.broker.knows(*slot)
+                        && self.next_sight(node, *slot) == Some(Sight::Lost) =>
+                {
+                    Some((*actor, at, *slot))
+                }
+                _other => None,
+            })
+        })?;
+        let mut after = node.clone();
+        after.state.coming.get_mut(&actor)?.drain(..=at);
+        *after.explained.entry(slot).or_default() += 1;
+        Some(after)
+    }
+
     fn arrive(&mut self, mut node: Node, act: &Act) {
+        let goes_down = node.goes_down();
         let broker = &mut node.state.broker;
         match act {
             Act::Publish { number, queue } => return self.publish(node, *number, *queue),
@@ -286,6 +335,10 @@ impl Search<'_> {
             }
             Act::Leave { slot, .. } => broker.close(*slot),
             Act::Ended { slot, told } => {
+                // A restart is what ends it; before, nothing does.
+                if goes_down {
+                    return;
+                }
                 match told {
                     Sight::Cancelled => broker.cancel(*slot),
                     Sight::Lost | Sight::Delivered { .. } => broker.close(*slot),
@@ -305,11 +358,19 @@ impl Search<'_> {
                     return;
                 }
             }
+            Act::Met => {
+                if !node.state.sessions_are_as_told() {
+                    return;
+                }
+            }
             Act::DeleteQueue { queue } => {
                 broker.delete(&handler(*queue));
                 node.state.missing.insert(*queue);
             }
-            Act::DeleteExchange => node.state.missing.extend(0..self.queues),
+            Act::DeleteExchange => {
+                node.state.missing.extend(0..self.queues);
+                node.state.exchange = Exchange::Gone;
+            }
             Act::Alarm => broker.begin(FaultKind::BrokerAlarm, 0),
             Act::AlarmOver => {
                 broker.end(FaultKind::BrokerAlarm);
@@ -335,6 +396,9 @@ impl Search<'_> {
         if known == Some(PublishOutcome::Unknown) {
             // It never arrived.
             self.visit(node.clone());
+            if node.state.exchange == Exchange::Gone {
+                return;
+            }
         }
         let mut broker = node.state.broker.clone();
         let may_be_missing = node.state.missing.contains(&queue);
@@ -351,6 +415,9 @@ impl Search<'_> {
                 None => {
                     after.state.assumed.insert(number, publication.outcome);
                 }
+            }
+            if known.is_some_and(|known| known != PublishOutcome::Unknown) {
+                after.state.exchange = Exchange::There;
             }
             // Whoever is told otherwise has declared the queue anew.
             if may_be_missing && known == Some(PublishOutcome::Confirmed) {
@@ -378,7 +445,7 @@ impl Search<'_> {
                         }
                     }
                     // Sent to somebody who is going, and never seen.
-                    None | Some(Sight::Lost) if node.is_going(slot) => self.visit(after),
+                    None | Some(Sight::Lost) if node.is_going(slot) && !node.goes_down() => self.visit(after),
                     None | Some(Sight::Lost | Sight::Cancelled) => {}
                 }
             }
@@ -404,7 +471,6 @@ impl Node {
             Act::Leave { slot: leaves, .. } | Act::Ended { slot: leaves, told: Sight::Lost } => {
                 *leaves == slot
             }
-            Act::Down(_) => true,
             Act::Ended { told: Sight::Cancelled | Sight::Delivered { .. }, .. }
             | Act::Publish { .. }
             | Act::Consume { .. }
@@ -412,17 +478,47 @@ impl Node {
             | Act::Settle { .. }
             | Act::Purge { .. }
             | Act::Count { .. }
+            | Act::Met
             | Act::DeleteQueue { .. }
             | Act::DeleteExchange
             | Act::Alarm
             | Act::AlarmOver
+            | Act::Down(_)
             | Act::Up => false,
         })
+    }
+
+    /// Whether the broker is about to be ended. What it sends to nobody's eyes until then is back in its place
+    /// afterwards, and nothing is counted or emptied in between.
+    fn goes_down(&self) -> bool {
+        let operated = self.state.coming.get(&Actor::Operator);
+        operated.is_some_and(|acts| acts.iter().any(|act| matches!(act, Act::Down(_))))
     }
 }
 
 impl State {
+    /// Whether no consumer takes anything whose end or cancel is still on its way.
+    fn sessions_are_as_told(&self) -> bool {
+        self.coming.values().flatten().all(|act| match act {
+            Act::Leave { slot, .. } | Act::Cancel { slot } | Act::Ended { slot, .. } => {
+                !self.broker.takes(*slot)
+            }
+            Act::Publish { .. }
+            | Act::Consume { .. }
+            | Act::Settle { .. }
+            | Act::Purge { .. }
+            | Act::Count { .. }
+            | Act::Met
+            | Act::DeleteQueue { .. }
+            | Act::DeleteExchange
+            | Act::Alarm
+            | Act::AlarmOver
+            | Act::Down(_)
+            | Act::Up => true,
+        })
+    }
+
     fn key(&self) -> String {
-        format!("{} {:?} {:?} {:?}", self.broker, self.coming, self.missing, self.assumed)
+        format!("{} {:?} {:?} {:?} {:?}", self.broker, self.coming, self.missing, self.exchange, self.assumed)
     }
 }

@@ -198,3 +198,18 @@ fn a_publication_without_an_answer_may_be_there_or_not() {
     }
     assert_eq!(accepts(&mut acceptor, &operated(Act::Count { queue: 0, ready: 2 })), None);
 }
+
+#[test]
+fn what_a_deleted_queue_had_takes_up_room_and_comes_back_nowhere() {
+    let mut acceptor = begun();
+    let mut deleted = operated(Act::DeleteQueue { queue: 0 });
+    deleted.acts.push((OURS, Act::Ended { slot: 0, told: Sight::Cancelled }));
+    deleted.sights.insert(0, vec![Sight::Cancelled]);
+    assert_eq!(accepts(&mut acceptor, &deleted), Some(true));
+    assert_eq!(accepts(&mut acceptor, &published(&[(4, Confirmed)])), Some(true));
+    assert_eq!(accepts(&mut acceptor, &consume(OURS, 2)), Some(true), "both places are taken");
+    let back = Act::Settle { slot: 0, tags: vec![1], how: Settling::RejectBack };
+    assert_eq!(accepts(&mut acceptor, &saw(round(vec![(OURS, back)]), 0, &[(3, 4)])), Some(true));
+    assert_eq!(accepts(&mut acceptor.clone(), &operated(Act::Count { queue: 0, ready: 0 })), Some(true));
+    assert_eq!(accepts(&mut acceptor, &operated(Act::Count { queue: 0, ready: 1 })), None);
+}

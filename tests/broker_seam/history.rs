@@ -71,6 +71,8 @@ pub(super) enum Act {
         queue: usize,
         ready: u32,
     },
+    /// The broker has exactly the consumers that it should have by now.
+    Met,
     DeleteQueue {
         queue: usize,
     },

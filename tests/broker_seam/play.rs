@@ -451,6 +451,9 @@ impl Player {
         self.explain().await?;
         self.present.append(&mut self.declaring);
         self.await_consumers().await;
+        if !self.present.is_empty() {
+            self.act(Actor::Operator, Act::Met);
+        }
         for queue in self.present.clone() {
             let Look { ready, .. } = self.look(queue).await.expect("its consumers were just counted");
             self.act(Actor::Operator, Act::Count { queue, ready });
@@ -463,8 +466,7 @@ impl Player {
             while let Ok(news) = self.news.try_recv() {
                 self.note(news);
             }
-            let weighed = (self.alarm == Alarm::On || self.outstanding.is_empty())
-                .then(|| self.acceptor.weigh(&self.round));
+            let weighed = self.may_be_complete().then(|| self.acceptor.weigh(&self.round));
             if let Some(Ok(weighed @ Weighed { settled: true, .. })) = weighed {
                 self.acceptor.advance(weighed);
                 self.history.rounds.push(core::mem::take(&mut self.round));
@@ -477,9 +479,20 @@ impl Player {
         }
     }
 
+    /// Whether all has come that comes in any case: outcomes, unless an alarm holds them up, and the ends of
+    /// sessions.
+    fn may_be_complete(&self) -> bool {
+        let answered = self.alarm == Alarm::On || self.outstanding.is_empty();
+        let ended = |(_, act): &(Actor, Act)| {
+            let Act::Ended { slot, told } = act else { return true };
+            self.round.sights.get(slot).is_some_and(|sights| sights.contains(told))
+        };
+        answered && self.round.acts.iter().all(ended)
+    }
+
     fn unexplained(&self, weighed: Option<Result<Weighed, Refusal>>) -> Unexplained {
         let why = match weighed {
-            None => format!("publications without an outcome: {:?}", self.outstanding),
+            None => format!("something is not answered, or did not end: {:?}", self.outstanding),
             Some(Err(Refusal { furthest })) => {
                 format!("no order of things explains the last round:\n{furthest}")
             }

@@ -127,7 +127,7 @@ impl Tally {
 fn kind_of(actor: Actor, act: &Act) -> Option<&'static str> {
     Some(match act {
         Act::Publish { .. } if matches!(actor, Actor::Passer(_)) => "published and left",
-        Act::Publish { .. } | Act::Count { .. } | Act::Ended { .. } | Act::AlarmOver | Act::Up => {
+        Act::Publish { .. } | Act::Count { .. } | Act::Met | Act::Ended { .. } | Act::AlarmOver | Act::Up => {
             return None;
         }
         Act::Consume { .. } => "consumed",

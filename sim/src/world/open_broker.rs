@@ -6,6 +6,7 @@
 //! is decided here that `broker` does not decide.
 
 use core::fmt::{self, Write as _};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fencepost_core::event::PublishOutcome;
@@ -28,6 +29,8 @@ pub type Slot = usize;
 pub struct OpenBroker {
     broker: Broker,
     withdrawn: Vec<Withdrawn>,
+    /// Deliveries whose queue is gone: they take up room until they are settled, and go back nowhere.
+    void: BTreeSet<(Slot, u64)>,
 }
 
 /// One thing that it may do with a publication.
@@ -59,7 +62,7 @@ impl OpenBroker {
     /// An empty one.
     #[must_use]
     pub fn new() -> Self {
-        Self { broker: Broker::new(0), withdrawn: Vec::new() }
+        Self { broker: Broker::new(0), withdrawn: Vec::new(), void: BTreeSet::new() }
     }
 
     /// From here on it may be killed.
@@ -90,7 +93,7 @@ impl OpenBroker {
         }
         let all: Vec<Slot> = self.broker.consumers().map(|consumer| consumer.life.slot.index()).collect();
         for slot in all {
-            self.broker.close(slot);
+            self.close(slot);
         }
         self.begin(FaultKind::BrokerRestart, 0);
     }
@@ -184,6 +187,18 @@ impl OpenBroker {
         }
     }
 
+    /// Whether a consumer is there.
+    #[must_use]
+    pub fn knows(&self, slot: Slot) -> bool {
+        self.broker.consumers().any(|consumer| consumer.life.slot.index() == slot)
+    }
+
+    /// Whether a consumer is there and consumes.
+    #[must_use]
+    pub fn takes(&self, slot: Slot) -> bool {
+        self.broker.consumers().any(|consumer| consumer.life.slot.index() == slot && consumer.takes)
+    }
+
     /// A consumer consumes no more. What it has may still be acknowledged.
     pub fn cancel(&mut self, slot: Slot) {
         if let Some(consumer) = self.broker.consumer(life(slot), EPOCH) {
@@ -193,12 +208,18 @@ impl OpenBroker {
 
     /// A delivery is done with. Whether it was unacknowledged.
     pub fn acknowledge(&mut self, slot: Slot, tag: u64) -> bool {
+        self.void.remove(&(slot, tag));
         self.broker.acknowledge(life(slot), EPOCH, tag)
     }
 
     /// Deliveries are refused: their consumer has room at once, and [`put_back`](Self::put_back) puts them back.
     pub fn withdraw(&mut self, slot: Slot, tags: &[u64]) {
-        let withdrawn = self.broker.withdraw_from(slot, tags);
+        let (void, tags): (Vec<u64>, Vec<u64>) =
+            tags.iter().partition(|tag| self.void.contains(&(slot, **tag)));
+        for tag in void {
+            self.acknowledge(slot, tag);
+        }
+        let withdrawn = self.broker.withdraw_from(slot, &tags);
         if withdrawn.len() > 0 {
             self.withdrawn.push(withdrawn);
         }
@@ -219,6 +240,10 @@ impl OpenBroker {
 
     /// A consumer is gone, whatever it had goes back.
     pub fn close(&mut self, slot: Slot) {
+        let void: Vec<u64> = self.void.range((slot, 0)..=(slot, u64::MAX)).map(|(_, tag)| *tag).collect();
+        for tag in void {
+            self.acknowledge(slot, tag);
+        }
         self.broker.close(slot);
     }
 
@@ -235,24 +260,37 @@ impl OpenBroker {
         self.broker.purge(queue, 0)
     }
 
-    /// A queue is emptied and what is out of it comes back no more, as when somebody deletes it: to the world
-    /// this is its consumers cancelled and the queue purged.
+    /// A queue is emptied and what is out of it goes back nowhere, as when somebody deletes it: to the world this
+    /// is its consumers cancelled and the queue purged.
     pub fn delete(&mut self, handler: &HandlerName) {
         let queue = self.broker.declare(handler);
-        let gone: Vec<(Slot, u64)> = self
-            .broker
-            .consumers()
-            .flat_map(|consumer| {
-                let slot = consumer.life.slot.index();
-                consumer.held().filter(|(_, of, ..)| *of == queue).map(move |(tag, ..)| (slot, tag))
-            })
-            .collect();
-        for (slot, tag) in gone {
-            self.acknowledge(slot, tag);
-        }
+        let void = self.broker.consumers().flat_map(|consumer| {
+            let slot = consumer.life.slot.index();
+            consumer.held().filter(|(_, of, ..)| *of == queue).map(move |(tag, ..)| (slot, tag))
+        });
+        self.void.extend(void);
         self.withdrawn.iter_mut().for_each(|withdrawn| withdrawn.lose(queue));
         self.withdrawn.retain(|withdrawn| withdrawn.len() > 0);
         self.broker.purge(queue, 0);
+    }
+
+    fn queues(&self) -> impl Iterator<Item = QueueNo> {
+        (0..self.broker.queue_count()).map(|queue| QueueNo::try_from(queue).expect("plans have few handlers"))
+    }
+
+    /// Every place that something has or may return to.
+    fn places(&self) -> BTreeSet<(QueueNo, u64)> {
+        let waiting = self
+            .queues()
+            .flat_map(|queue| self.broker.waiting(queue).map(move |(_, place, _)| (queue, place)));
+        let held = self.broker.consumers().flat_map(|consumer| {
+            let slot = consumer.life.slot.index();
+            let real = consumer.held().filter(move |(tag, ..)| !self.void.contains(&(slot, *tag)));
+            real.map(|(_, queue, place, _)| (queue, place))
+        });
+        let refused = self.withdrawn.iter().flat_map(Withdrawn::all);
+        let away = refused.chain(self.broker.may_come_back()).map(|(queue, place, _)| (queue, place));
+        waiting.chain(held).chain(away).collect()
     }
 
     /// How many messages wait in a handler's queue.
@@ -269,35 +307,42 @@ impl Default for OpenBroker {
 }
 
 /// Queues with what waits in them, consumers with what they have, and faults; messages by their dispatch
-/// numbers, with their places. Two brokers that read the same may do the same.
+/// numbers, with their ranks. Two brokers that read the same may do the same.
 impl fmt::Display for OpenBroker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |body: &Body| match body {
             Body::Message(message) => message.dispatch_no.0.to_string(),
             Body::Malformed(_) => "malformed".to_owned(),
         };
+        let places = self.places();
+        let rank =
+            |queue: QueueNo, place: u64| places.range(..(queue, place)).filter(|at| at.0 == queue).count();
         let mut text = String::new();
-        for queue in 0..self.broker.queue_count() {
-            let queue = QueueNo::try_from(queue).map_err(|_| fmt::Error)?;
+        for queue in self.queues() {
             write!(text, "{} [", self.broker.handler(queue))?;
             for (body, place, original) in self.broker.waiting(queue) {
-                write!(text, " {}@{place}{}", name(body), if original { "" } else { "'" })?;
+                write!(text, " {}@{}{}", name(body), rank(queue, place), if original { "" } else { "'" })?;
             }
             text.push_str(" ]  ");
         }
         for consumer in self.broker.consumers() {
+            let slot = consumer.life.slot.index();
             let takes = if consumer.takes { "takes" } else { "stopped" };
-            write!(text, "#{} {takes} {} {{", consumer.life.slot.index(), consumer.prefetch)?;
+            write!(text, "#{slot} {takes} {} {{", consumer.prefetch)?;
             for (tag, queue, place, body) in consumer.held() {
-                write!(text, " {tag}:{}@{queue}/{place}", name(body))?;
+                if self.void.contains(&(slot, tag)) {
+                    write!(text, " {tag}:void")?;
+                } else {
+                    write!(text, " {tag}:{}@{queue}/{}", name(body), rank(queue, place))?;
+                }
             }
             text.push_str(" }  ");
         }
         for (queue, place, body) in self.withdrawn.iter().flat_map(Withdrawn::all) {
-            write!(text, "refused {}@{queue}/{place}  ", name(body))?;
+            write!(text, "refused {}@{queue}/{}  ", name(body), rank(queue, place))?;
         }
         for (queue, place, body) in self.broker.may_come_back() {
-            write!(text, "gone {}@{queue}/{place}  ", name(body))?;
+            write!(text, "gone {}@{queue}/{}  ", name(body), rank(queue, place))?;
         }
         let held_up = self.broker.held_up();
         if held_up > 0 {
