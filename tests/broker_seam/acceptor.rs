@@ -340,8 +340,9 @@ impl Search<'_> {
                     return;
                 }
                 match told {
-                    Sight::Cancelled => broker.cancel(*slot),
-                    Sight::Lost | Sight::Delivered { .. } => broker.close(*slot),
+                    // Who lost its session still has to let go of it: that is an act of its own.
+                    Sight::Cancelled | Sight::Lost => broker.cancel(*slot),
+                    Sight::Delivered { .. } => unreachable!("a delivery ends nothing"),
                 }
                 if self.next_sight(&node, *slot) != Some(*told) {
                     return;

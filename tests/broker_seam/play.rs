@@ -285,6 +285,8 @@ impl Player {
         member.slot = slot;
         member.held.clear();
         self.act(actor, Act::Ended { slot: old, told: Sight::Lost });
+        // The old one is dropped by production, and what it had goes back when the broker hears of that.
+        self.act(actor, Act::Leave { slot: old, how: Leaving::Abruptly, holding: 0 });
     }
 
     async fn cancel(&mut self, party: usize) {
@@ -342,6 +344,10 @@ impl Player {
                 how
             }
         };
+        if how == Leaving::Abruptly {
+            // A consumer that is dropped is cancelled first; its channel follows in its own time.
+            self.act(actor, Act::Cancel { slot });
+        }
         self.act(actor, Act::Leave { slot, how, holding });
     }
 
@@ -450,7 +456,7 @@ impl Player {
     async fn settle(&mut self) -> Result<(), Unexplained> {
         self.explain().await?;
         self.present.append(&mut self.declaring);
-        self.await_consumers().await;
+        self.await_consumers().await?;
         if !self.present.is_empty() {
             self.act(Actor::Operator, Act::Met);
         }
@@ -536,7 +542,7 @@ impl Player {
     }
 
     /// Waits until the broker knows as many consumers as we have.
-    async fn await_consumers(&mut self) {
+    async fn await_consumers(&mut self) -> Result<(), Unexplained> {
         for queue in self.present.clone() {
             let members = self.parties.iter().zip(&self.script.parties);
             let wanted = members
@@ -544,12 +550,18 @@ impl Player {
                     member.as_ref().is_some_and(|member| member.consumes) && party.queues().contains(&queue)
                 })
                 .count();
-            waiting::until("the broker's count of consumers is ours", PATIENCE, async || {
-                let look = self.look(queue).await?;
-                (look.consumers as usize == wanted).then_some(())
-            })
-            .await;
+            let mut last = None;
+            let counted =
+                waiting::until("the broker's count of consumers is ours", PATIENCE * 2, async || {
+                    last = self.look(queue).await;
+                    (last?.consumers as usize == wanted).then_some(())
+                });
+            if timeout(PATIENCE, counted).await.is_err() {
+                let furthest = format!("q{queue} should have {wanted} consumers and stands at {last:?}");
+                return Err(self.unexplained(Some(Err(Refusal { furthest }))));
+            }
         }
+        Ok(())
     }
 
     /// Lets everybody go, fetches all that is left, and removes what the script made.
