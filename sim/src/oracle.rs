@@ -229,7 +229,7 @@ impl Oracles {
         // Judged by the rows before the command, and told after whatever its changes break by themselves.
         let grants = leases::check_grants(&commit, &self.mirror);
         // Before anything that a repair breaks by being done a second time.
-        self.records.check_repairs(&commit)?;
+        self.records.check_repairs(&commit, &self.mirror)?;
         for (number, change) in changes.iter().enumerate() {
             self.check_change(&commit, number, change, latest)?;
             self.mirror.absorb(change);

@@ -51,8 +51,10 @@ impl Records {
         claims::check(commit, mirror, changes)
     }
 
-    /// A repair that has been done is not done again: what it had observed is gone.
-    pub(super) fn check_repairs(&mut self, commit: &Commit<'_>) -> Result<(), Violation> {
+    /// A repair that has been done is not done again: what it had observed is gone. A run that was taken over
+    /// and has a successor is the successor's: taking it over again is a write past its token, and judged as one.
+    /// The mirror is as before the command.
+    pub(super) fn check_repairs(&mut self, commit: &Commit<'_>, mirror: &Mirror) -> Result<(), Violation> {
         let (Command::Repair(ask), Reply::Repaired(RepairReply::Applied(replies))) =
             (commit.command, commit.reply)
         else {
@@ -66,7 +68,11 @@ impl Records {
                 RepairItem::DropOutbox { row } => Repaired::Dropped(*row),
                 RepairItem::RetireNode { node, seen_at } => Repaired::Retired(*node, *seen_at),
             };
-            if !self.repaired.insert(repair) {
+            let is_anothers = matches!(item, RepairItem::TakeOver { run, .. } if mirror
+                .executions
+                .get(&run.execution)
+                .is_some_and(|row| row.state == ExecutionState::Running && row.token != run.token));
+            if !self.repaired.insert(repair) && !is_anothers {
                 return Err(
                     commit.broke(Invariant::SweepIdempotent, || format!("{repair:?} was done a second time"))
                 );

@@ -36,7 +36,7 @@ pub(super) fn schedulers(stream: &mut Stream, count: usize, swarm: &Swarm) -> Ve
     // One cluster, one configuration: what differs between seeds is the same on all nodes.
     // Mostly unhurried: a quiet cluster that asks all the time would be most of what is simulated. Even the
     // longest lease and the cycle after it stay within the objective for a failover.
-    let hurried = stream.chance(PPM / 5);
+    let hurried = stream.chance(PPM / 8);
     let (least, most) = if hurried { (6, 10) } else { (14, 20) };
     let ttl = stream.span(Span::from_secs(least), Span::from_secs(most));
     let poll_every = Span::from_secs(if hurried { 2 } else { *stream.pick(&[5, 8, 10]) });
@@ -70,7 +70,7 @@ pub(super) fn schedulers(stream: &mut Stream, count: usize, swarm: &Swarm) -> Ve
 }
 
 pub(super) fn workers(stream: &mut Stream, count: usize, swarm: &Swarm) -> Vec<WorkerSpec> {
-    let ttl = stream.span(Span::from_secs(6), Span::from_secs(15));
+    let ttl = stream.span(Span::from_secs(8), Span::from_secs(16));
     let slots = *stream.pick(&[64, 32, 16]);
     let batch = *stream.pick(&[500, 50, 3]);
     let old = swarm.has(FaultKind::UnknownHandlerVersion).then(|| stream.below(count as u64) as usize);
