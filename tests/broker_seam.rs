@@ -211,10 +211,16 @@ async fn restarted(broker: &Throwaway, seed: u64) -> Vec<Played> {
             }
             tokio::task::block_in_place(|| {
                 match down {
-                    Down::InOrder => broker.stop(),
-                    Down::Killed => broker.kill(),
+                    // The broker ends and begins within its runtime, which takes long to load.
+                    Down::InOrder => {
+                        broker.control(&["stop_app"]);
+                        broker.control(&["start_app"]);
+                    }
+                    Down::Killed => {
+                        broker.kill();
+                        broker.start_again();
+                    }
                 }
-                broker.start_again();
             });
             group.all(async |player| player.after_restart().await).await;
         }

@@ -74,6 +74,8 @@ pub(super) struct Player {
     outstanding: BTreeSet<u32>,
     queue_of: BTreeMap<u32, usize>,
     present: BTreeSet<usize>,
+    /// Messages below this number were published to a queue that is gone.
+    deleted_below: BTreeMap<usize, u32>,
     /// Queues that workers are about to declare.
     declaring: BTreeSet<usize>,
     alarm: Alarm,
@@ -90,7 +92,11 @@ struct Member {
     slot: Slot,
     prefetch: u16,
     consumes: bool,
+    /// What it has and may settle.
     held: BTreeSet<u64>,
+    /// What it has of a queue that was deleted. That is settled by nobody: where the queue is declared again,
+    /// RabbitMQ takes it for a delivery of the new one, and somebody else's message is gone.
+    void: BTreeSet<u64>,
     hand: Hand,
     session: Session,
     orders: Orders,
@@ -149,6 +155,7 @@ impl Player {
             outstanding: BTreeSet::new(),
             queue_of: BTreeMap::new(),
             present: BTreeSet::new(),
+            deleted_below: BTreeMap::new(),
             declaring: BTreeSet::new(),
             alarm: Alarm::Off,
             settings,
@@ -292,10 +299,10 @@ impl Player {
                     Hand::Foreign(Box::new(Foreign::open(&self.url, self.queue(*queue), slot, teller).await))
                 }
             };
-            let held = BTreeSet::new();
+            let (held, void) = (BTreeSet::new(), BTreeSet::new());
             let (session, orders) = (Session::None, Orders::CarriedOut);
             self.parties[party] =
-                Some(Member { slot, prefetch, consumes: false, held, hand, session, orders });
+                Some(Member { slot, prefetch, consumes: false, held, void, hand, session, orders });
         }
         let member = self.parties[party].as_mut().expect("it was just made");
         let actor = member.actor();
@@ -331,6 +338,7 @@ impl Player {
         let (actor, prefetch, had_cause) = (member.actor(), member.prefetch, member.session.may_end());
         member.slot = new;
         member.held.clear();
+        member.void.clear();
         member.orders = Orders::CarriedOut;
         member.session = if member.consumes { Session::Stays } else { Session::None };
         let (next, consumes) = (member.actor(), member.consumes);
@@ -367,13 +375,19 @@ impl Player {
         let held: Vec<u64> = member.held.iter().copied().collect();
         let at = (pick % held.len() as u64) as usize;
         let tags = match how {
-            Settling::AckUpTo | Settling::NackUpToBack => held[..=at].to_vec(),
+            Settling::AckUpTo | Settling::NackUpToBack => {
+                let past_the_void = member.void.first().copied().unwrap_or(u64::MAX);
+                held[..=at].iter().copied().filter(|tag| *tag < past_the_void).collect()
+            }
             Settling::Ack
             | Settling::NackBack
             | Settling::NackAway
             | Settling::RejectBack
             | Settling::RejectAway => vec![held[at]],
         };
+        if tags.is_empty() {
+            return;
+        }
         tags.iter().for_each(|tag| {
             member.held.remove(tag);
         });
@@ -425,6 +439,23 @@ impl Player {
         }
         let touched: Vec<usize> =
             (0..self.parties.len()).filter(|at| self.script.parties[*at].queues().contains(&queue)).collect();
+        self.deleted_below.insert(queue, self.next_number);
+        let (queue_of, history) = (&self.queue_of, &self.history);
+        let number_of = |slot: Slot, tag: u64| {
+            let sights = history.rounds.iter().chain([&self.round]).filter_map(|round| round.sights.get(&slot));
+            sights.flatten().find_map(|sight| match sight {
+                Sight::Delivered { tag: of, number, .. } if *of == tag => Some(*number),
+                Sight::Delivered { .. } | Sight::Cancelled | Sight::Lost => None,
+            })
+        };
+        for member in self.parties.iter_mut().flatten() {
+            let of_it = |tag: &u64| {
+                number_of(member.slot, *tag).is_some_and(|number| queue_of.get(&number) == Some(&queue))
+            };
+            let (void, held): (BTreeSet<u64>, BTreeSet<u64>) = member.held.iter().copied().partition(of_it);
+            member.held = held;
+            member.void.extend(void);
+        }
         let mut comes_back = false;
         self.act(Actor::Operator, Act::DeleteQueue { queue });
         for party in touched {
@@ -595,10 +626,12 @@ impl Player {
                 // Production merges what comes from several queues; the tags say in which order it came.
                 let at = sights.partition_point(|earlier| earlier.tag() <= sight.tag());
                 sights.insert(at, sight);
-                if let Sight::Delivered { tag, .. } = sight {
+                if let Sight::Delivered { tag, number, .. } = sight {
+                    let below = self.deleted_below.get(&self.queue_of[&number]).copied().unwrap_or_default();
                     let members = self.parties.iter_mut().flatten();
                     for member in members.filter(|member| member.slot == slot) {
-                        member.held.insert(tag);
+                        let place = if number < below { &mut member.void } else { &mut member.held };
+                        place.insert(tag);
                     }
                 }
             }
