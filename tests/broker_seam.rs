@@ -145,7 +145,11 @@ async fn on_a_broker_of_their_own(seed: u64) -> Vec<Played> {
     control(&broker, &["set_policy", "limits", "^limited-", &limit]);
     let mut played = alarmed(&broker, seed).await;
     played.extend(restarted(&broker, seed + ALARMED).await);
-    tokio::task::block_in_place(|| drop(broker));
+    tokio::task::block_in_place(|| {
+        // Nobody needs what it has, and a good end takes long.
+        broker.kill();
+        drop(broker);
+    });
     played
 }
 

@@ -73,7 +73,8 @@ impl Search<'_> {
                 } => matches!(actor, Actor::Foreign(_)) && !overtaken,
                 Act::Consume { slot, .. } => !node.state.broker.knows(*slot) && !overtaken,
                 Act::Settle {
-                    how: Settling::NackBack | Settling::NackUpToBack | Settling::RejectBack, ..
+                    how: Settling::NackBack | Settling::NackUpToBack | Settling::RejectBack,
+                    ..
                 }
                 | Act::Cancel { .. }
                 | Act::Leave { .. }

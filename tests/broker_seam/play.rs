@@ -442,7 +442,8 @@ impl Player {
         self.deleted_below.insert(queue, self.next_number);
         let (queue_of, history) = (&self.queue_of, &self.history);
         let number_of = |slot: Slot, tag: u64| {
-            let sights = history.rounds.iter().chain([&self.round]).filter_map(|round| round.sights.get(&slot));
+            let sights =
+                history.rounds.iter().chain([&self.round]).filter_map(|round| round.sights.get(&slot));
             sights.flatten().find_map(|sight| match sight {
                 Sight::Delivered { tag: of, number, .. } if *of == tag => Some(*number),
                 Sight::Delivered { .. } | Sight::Cancelled | Sight::Lost => None,
@@ -552,8 +553,7 @@ impl Player {
                 self.note(news);
             }
             // Others go on meanwhile.
-            let weighed =
-                self.may_be_complete().then(|| block_in_place(|| self.acceptor.weigh(&self.round)));
+            let weighed = self.may_be_complete().then(|| block_in_place(|| self.acceptor.weigh(&self.round)));
             if let Some(Ok(weighed @ Weighed { settled: true, .. })) = weighed {
                 self.longest_search = self.longest_search.max(weighed.looked_at);
                 self.acceptor.advance(weighed);

@@ -385,7 +385,9 @@ impl Hash for OpenBroker {
         let mut refused: Vec<Vec<_>> = self
             .withdrawn
             .iter()
-            .map(|withdrawn| withdrawn.all().map(|(queue, place, body)| message(body, queue, place)).collect())
+            .map(|withdrawn| {
+                withdrawn.all().map(|(queue, place, body)| message(body, queue, place)).collect()
+            })
             .collect();
         // They go back in any order.
         refused.sort_unstable();
