@@ -94,8 +94,8 @@ struct Member {
     consumes: bool,
     /// What it has and may settle.
     held: BTreeSet<u64>,
-    /// What it has of a queue that was deleted. That is settled by nobody: where the queue is declared again,
-    /// RabbitMQ takes it for a delivery of the new one, and somebody else's message is gone.
+    /// What it has of a queue that was deleted. That is settled by nobody: once the queue was declared again, a
+    /// message of somebody else's was gone after it, as if RabbitMQ took it for a delivery of the new queue.
     void: BTreeSet<u64>,
     hand: Hand,
     session: Session,
