@@ -10,19 +10,27 @@
 //! Faults are granted only where the script gives a cause: a return while a queue is missing, a refusal where
 //! the length is limited, nothing taken in during an alarm. The simulated broker may do all of this at any
 //! moment; an acceptor that let it would accept too much.
+//!
+//! There may be more orders than anybody has patience for: after a bound on the states that were looked at, the
+//! search of a round is given up, which decides nothing and is told. `forced` keeps that rare.
 
 use core::fmt::{self, Write as _};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use core::hash::{Hash, Hasher};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::hash::DefaultHasher;
 
 use fencepost_core::event::PublishOutcome;
 use fencepost_sim::fault::FaultKind;
 use fencepost_sim::world::open_broker::{OpenBroker, Slot};
 
 use crate::history::{Act, Actor, Down, Round, Sight, handler, message};
-use crate::script::{LENGTH_LIMIT, Leaving, Length, Settling};
+use crate::script::{LENGTH_LIMIT, Length, Settling};
 
-/// More states than this have no explanation but a mistake in here.
-const NODES_MAX: usize = 400_000;
+#[path = "forced.rs"]
+mod forced;
+
+/// More states than this are not looked at for one round.
+const STATES_MAX: usize = 100_000;
 
 /// What may be the case between two rounds.
 #[derive(Clone, Debug)]
@@ -35,10 +43,14 @@ struct State {
     exchange: Exchange,
     /// What publications without an answer yet have come to.
     assumed: BTreeMap<u32, PublishOutcome>,
+    /// Publications that nobody can say of whether they arrived: nobody waits for their deliveries either.
+    doubtful: BTreeSet<u32>,
+    /// What was sent to consumers and is still to be seen, since it is doubtful or follows what is.
+    air: BTreeMap<Slot, VecDeque<(u64, u32)>>,
 }
 
 /// Whether what is published goes anywhere at all: without the exchange, the channel is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Exchange {
     There,
     Gone,
@@ -57,13 +69,20 @@ pub(super) struct Weighed {
     states: Vec<State>,
     /// Whether nothing needs to come any more.
     pub(super) settled: bool,
+    /// How many states were looked at.
+    pub(super) looked_at: usize,
 }
 
-/// Why a round has no explanation.
+/// Why a round is not explained.
 #[derive(Clone, Debug)]
-pub(super) struct Refusal {
-    /// The furthest that an explanation comes, and what the simulated broker may do from there.
-    pub(super) furthest: String,
+pub(super) enum Refusal {
+    /// Nothing that the simulated broker may do is what was seen.
+    Impossible {
+        /// The furthest that an explanation comes, and what the simulated broker may do from there.
+        furthest: String,
+    },
+    /// There are too many states to tell.
+    GivenUp,
 }
 
 impl fmt::Display for Weighed {
@@ -78,6 +97,7 @@ impl fmt::Display for Weighed {
 #[derive(Clone, Debug)]
 pub(super) struct Acceptor {
     queues: usize,
+    length: Length,
     states: Vec<State>,
 }
 
@@ -88,14 +108,20 @@ impl Acceptor {
             Length::Free => {}
             Length::Limited => broker.begin(FaultKind::BrokerLengthLimit, LENGTH_LIMIT),
         }
+        // In one order, so that what comes to the same looks the same.
+        for queue in 0..queues {
+            broker.ready(&handler(queue));
+        }
         let state = State {
             broker,
             coming: BTreeMap::new(),
             missing: BTreeSet::new(),
             exchange: Exchange::There,
             assumed: BTreeMap::new(),
+            doubtful: BTreeSet::new(),
+            air: BTreeMap::new(),
         };
-        Self { queues, states: vec![state] }
+        Self { queues, length, states: vec![state] }
     }
 
     /// The broker may be killed during this script.
@@ -107,10 +133,10 @@ impl Acceptor {
     pub(super) fn weigh(&self, round: &Round) -> Result<Weighed, Refusal> {
         let mut search = Search {
             queues: self.queues,
+            length: self.length,
             round,
-            begun: &self.states,
             open: Vec::new(),
-            known: BTreeSet::new(),
+            known: HashSet::new(),
             ends: BTreeMap::new(),
             settled: false,
             furthest: (0, String::new()),
@@ -147,11 +173,11 @@ impl Acceptor {
 
 struct Search<'a> {
     queues: usize,
+    length: Length,
     round: &'a Round,
-    begun: &'a [State],
     open: Vec<Node>,
-    known: BTreeSet<String>,
-    ends: BTreeMap<String, State>,
+    known: HashSet<u64>,
+    ends: BTreeMap<u64, State>,
     settled: bool,
     furthest: (usize, String),
 }
@@ -172,15 +198,10 @@ impl Search<'_> {
 
     fn run(mut self) -> Result<Weighed, Refusal> {
         while let Some(node) = self.open.pop() {
-            assert!(
-                self.known.len() < NODES_MAX,
-                "a round has too many explanations from {} states:\n{}\n{}",
-                self.begun.len(),
-                self.begun.iter().take(8).map(State::key).collect::<Vec<_>>().join("\n"),
-                self.round
-            );
-            if let Some(after) = self.told_of_the_end(&node) {
-                self.visit(after);
+            if self.known.len() > STATES_MAX {
+                return Err(Refusal::GivenUp);
+            }
+            if self.forced(&node) {
                 continue;
             }
             self.arrivals(&node);
@@ -195,15 +216,17 @@ impl Search<'_> {
                 && all_explained
                 && node.state.coming.iter().all(|(actor, acts)| self.may_wait(*actor, acts))
             {
-                self.settled |=
-                    due == Due::Nothing && node.state.coming.keys().all(|actor| *actor == Actor::Publisher);
+                self.settled |= due == Due::Nothing
+                    && node.state.air.is_empty()
+                    && node.state.coming.keys().all(|actor| *actor == Actor::Publisher);
                 self.ends.insert(node.state.key(), node.state);
             }
         }
         if self.ends.is_empty() {
-            return Err(Refusal { furthest: self.furthest.1 });
+            return Err(Refusal::Impossible { furthest: self.furthest.1 });
         }
-        Ok(Weighed { states: self.ends.into_values().collect(), settled: self.settled })
+        let (settled, looked_at) = (self.settled, self.known.len());
+        Ok(Weighed { states: self.ends.into_values().collect(), settled, looked_at })
     }
 
     /// Whether these may still be on their way when a round is over.
@@ -220,9 +243,17 @@ impl Search<'_> {
     }
 
     fn visit(&mut self, mut node: Node) {
-        node.state.coming.retain(|_, acts| !acts.is_empty());
-        let key = format!("{} {:?}", node.state.key(), node.explained);
-        if self.known.insert(key) {
+        node.state.forget_the_dead();
+        for slot in self.round.sights.keys() {
+            while let Some(Sight::Delivered { tag, number, .. }) = self.next_sight(&node, *slot)
+                && node.state.air.get(slot).and_then(VecDeque::front) == Some(&(tag, number))
+            {
+                node.state.air.get_mut(slot).expect("it has a front").pop_front();
+                *node.explained.entry(*slot).or_default() += 1;
+            }
+        }
+        node.state.air.retain(|_, sent| !sent.is_empty());
+        if self.known.insert(node.key()) {
             let explained: usize = node.explained.values().sum();
             let coming: usize = node.state.coming.values().map(VecDeque::len).sum();
             let far = explained * 1_000 + 999_usize.saturating_sub(coming);
@@ -261,23 +292,7 @@ impl Search<'_> {
         for (actor, acts) in &node.state.coming {
             for (at, act) in acts.iter().enumerate() {
                 // Who goes without a word may leave what was on its way behind.
-                let overtakes = match act {
-                    Act::Leave { how: Leaving::Abruptly, .. } | Act::Ended { .. } => true,
-                    Act::Leave { how: Leaving::Channel | Leaving::Connection, .. }
-                    | Act::Publish { .. }
-                    | Act::Consume { .. }
-                    | Act::Cancel { .. }
-                    | Act::Settle { .. }
-                    | Act::Purge { .. }
-                    | Act::Count { .. }
-                    | Act::Met
-                    | Act::DeleteQueue { .. }
-                    | Act::DeleteExchange
-                    | Act::Alarm
-                    | Act::AlarmOver
-                    | Act::Down(_)
-                    | Act::Up => false,
-                };
+                let overtakes = act.overtakes();
                 if at == 0 || overtakes {
                     let mut after = node.clone();
                     let coming = after.state.coming.get_mut(actor).expect("it is being walked");
@@ -286,28 +301,6 @@ impl Search<'_> {
                 }
             }
         }
-    }
-
-    /// Where a consumer that is gone is told so: that touches nothing else, so no other order is tried.
-    fn told_of_the_end(&self, node: &Node) -> Option<Node> {
-        if node.goes_down() {
-            return None;
-        }
-        let (actor, at, slot) = node.state.coming.iter().find_map(|(actor, acts)| {
-            acts.iter().enumerate().find_map(|(at, act)| match act {
-                Act::Ended { slot, told: Sight::Lost }
-                    if !node.state.broker.knows(*slot)
-                        && self.next_sight(node, *slot) == Some(Sight::Lost) =>
-                {
-                    Some((*actor, at, *slot))
-                }
-                _other => None,
-            })
-        })?;
-        let mut after = node.clone();
-        after.state.coming.get_mut(&actor)?.drain(..=at);
-        *after.explained.entry(slot).or_default() += 1;
-        Some(after)
     }
 
     fn arrive(&mut self, mut node: Node, act: &Act) {
@@ -333,7 +326,10 @@ impl Search<'_> {
                     }
                 }
             }
-            Act::Leave { slot, .. } => broker.close(*slot),
+            Act::Leave { slot, .. } => {
+                broker.close(*slot);
+                node.state.air.remove(slot);
+            }
             Act::Ended { slot, told } => {
                 // A restart is what ends it; before, nothing does.
                 if goes_down {
@@ -344,6 +340,7 @@ impl Search<'_> {
                     Sight::Cancelled | Sight::Lost => broker.cancel(*slot),
                     Sight::Delivered { .. } => unreachable!("a delivery ends nothing"),
                 }
+                node.state.air.remove(slot);
                 if self.next_sight(&node, *slot) != Some(*told) {
                     return;
                 }
@@ -412,6 +409,9 @@ impl Search<'_> {
             after.state.broker.end(FaultKind::BrokerUnroutable);
             match known {
                 Some(known) if !told(publication.outcome, known) => continue,
+                Some(PublishOutcome::Unknown) => {
+                    after.state.doubtful.insert(number);
+                }
                 Some(_) => {}
                 None => {
                     after.state.assumed.insert(number, publication.outcome);
@@ -438,9 +438,15 @@ impl Search<'_> {
                 let (slot, number) = (delivery.slot, delivery.message.dispatch_no.0);
                 let mut after = node.clone();
                 after.state.broker = delivery.after;
+                let flying = after.state.air.contains_key(&slot);
                 match self.next_sight(node, slot) {
+                    // Not seen yet, and nobody waits for it.
+                    None if flying || node.state.doubtful.contains(&number) => {
+                        after.state.air.entry(slot).or_default().push_back((delivery.tag, number));
+                        self.visit(after);
+                    }
                     Some(Sight::Delivered { tag, number: seen, .. }) => {
-                        if tag == delivery.tag && seen == number {
+                        if !flying && tag == delivery.tag && seen == number {
                             *after.explained.entry(slot).or_default() += 1;
                             self.visit(after);
                         }
@@ -467,6 +473,13 @@ fn told(did: PublishOutcome, told: PublishOutcome) -> bool {
 }
 
 impl Node {
+    fn key(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.state.hash(&mut hasher);
+        self.explained.hash(&mut hasher);
+        hasher.finish()
+    }
+
     fn is_going(&self, slot: Slot) -> bool {
         self.state.coming.values().flatten().any(|act| match act {
             Act::Leave { slot: leaves, .. } | Act::Ended { slot: leaves, told: Sight::Lost } => {
@@ -498,6 +511,20 @@ impl Node {
 }
 
 impl State {
+    /// What is on its way for a consumer that is gone for good comes to nothing.
+    fn forget_the_dead(&mut self) {
+        let broker = &self.broker;
+        for acts in self.coming.values_mut() {
+            while let Some(Act::Leave { slot, .. } | Act::Cancel { slot } | Act::Settle { slot, .. }) =
+                acts.front()
+                && !broker.knows(*slot)
+            {
+                acts.pop_front();
+            }
+        }
+        self.coming.retain(|_, acts| !acts.is_empty());
+    }
+
     /// Whether no consumer takes anything whose end or cancel is still on its way.
     fn sessions_are_as_told(&self) -> bool {
         self.coming.values().flatten().all(|act| match act {
@@ -519,7 +546,15 @@ impl State {
         })
     }
 
-    fn key(&self) -> String {
-        format!("{} {:?} {:?} {:?} {:?}", self.broker, self.coming, self.missing, self.exchange, self.assumed)
+    /// Two states with the same key come to the same: a hash, since there are many.
+    fn key(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn hash(&self, hasher: &mut impl Hasher) {
+        self.broker.hash(hasher);
+        (&self.coming, &self.missing, &self.exchange, &self.assumed, &self.air).hash(hasher);
     }
 }

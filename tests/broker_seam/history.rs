@@ -19,7 +19,7 @@ use fencepost_sim::world::open_broker::Slot;
 use crate::script::{Leaving, Settling};
 
 /// Who did something. What one actor does arrives in its order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Actor {
     /// Production's publisher: its outcomes may come rounds later.
     Publisher,
@@ -34,7 +34,7 @@ pub(super) enum Actor {
 }
 
 /// What was done.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Act {
     Publish {
         number: u32,
@@ -84,14 +84,14 @@ pub(super) enum Act {
 }
 
 /// How the broker was ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Down {
     InOrder,
     Killed,
 }
 
 /// What reached a consumer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Sight {
     Delivered {
         tag: u64,
@@ -105,7 +105,7 @@ pub(super) enum Sight {
 }
 
 /// What the broker says about earlier deliveries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Flag {
     First,
     Redelivered,
@@ -125,6 +125,29 @@ pub(super) struct Round {
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     pub(super) rounds: Vec<Round>,
+}
+
+impl Act {
+    /// Whether this may leave behind what its actor sent before.
+    pub(super) fn overtakes(&self) -> bool {
+        match self {
+            Self::Leave { how: Leaving::Abruptly, .. } | Self::Ended { .. } => true,
+            Self::Leave { how: Leaving::Channel | Leaving::Connection, .. }
+            | Self::Publish { .. }
+            | Self::Consume { .. }
+            | Self::Cancel { .. }
+            | Self::Settle { .. }
+            | Self::Purge { .. }
+            | Self::Count { .. }
+            | Self::Met
+            | Self::DeleteQueue { .. }
+            | Self::DeleteExchange
+            | Self::Alarm
+            | Self::AlarmOver
+            | Self::Down(_)
+            | Self::Up => false,
+        }
+    }
 }
 
 impl Sight {

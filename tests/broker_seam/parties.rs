@@ -3,9 +3,8 @@
 //! What must stay true: whatever a party has seen when an order to it is carried out was told before; what
 //! comes of a cancel or a close that it ordered itself is told by nobody.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use fencepost::ports::{ConsumeEvent, ConsumePort};
@@ -13,7 +12,7 @@ use fencepost::rabbitmq::{RabbitConsumer, RabbitSettings};
 use fencepost_core::event::{Delivery, PublishOutcome};
 use fencepost_core::message::ExecutionMessage;
 use fencepost_sim::world::open_broker::Slot;
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use lapin::options::{
     BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions,
     BasicRejectOptions,
@@ -22,7 +21,7 @@ use lapin::types::{FieldTable, ShortString};
 use lapin::{Channel, Connection, ConnectionProperties};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, unconstrained};
 
 use crate::history::{Flag, Sight, handler};
 use crate::script::{Leaving, Settling};
@@ -34,6 +33,11 @@ const CLOSES_FOR_SURE_WITHIN: Duration = Duration::from_millis(1_500);
 #[derive(Clone, Copy, Debug)]
 pub(super) enum News {
     Seen(Slot, Sight),
+    /// A worker's session is over, as was seen; what it sees from here on is seen in another slot.
+    Replaced {
+        old: Slot,
+        new: Slot,
+    },
     Published(u32, PublishOutcome),
 }
 
@@ -44,14 +48,25 @@ pub(super) fn tell(teller: &Teller, news: News) {
     let _nobody_listens = teller.send(news);
 }
 
+/// Where slots come from that nobody had before.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Slots(Arc<AtomicUsize>);
+
+impl Slots {
+    pub(super) fn next(&self) -> Slot {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
 enum Order {
     Start {
         prefetch: u32,
     },
     Stop,
-    Ack(Vec<u64>),
-    /// Its next session is this one.
-    Next(Slot),
+    /// Of the session in this slot.
+    Ack(Slot, Vec<u64>),
+    /// Tell what has come so far.
+    Tell(oneshot::Sender<()>),
     Close(oneshot::Sender<()>),
 }
 
@@ -62,10 +77,18 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn start(settings: RabbitSettings, queues: &[usize], slot: Slot, teller: Teller) -> Self {
+    /// Its first session sees things in `slot`.
+    pub(super) fn start(
+        settings: RabbitSettings,
+        queues: &[usize],
+        slot: Slot,
+        slots: Slots,
+        teller: Teller,
+    ) -> Self {
+        let eyes = Eyes { slot, epoch: 0, slots, teller };
         let consumer = RabbitConsumer::new(settings, queues.iter().map(|queue| handler(*queue)).collect());
         let (orders, orders_in) = unbounded_channel();
-        Self { orders, task: tokio::spawn(work(consumer, orders_in, slot, teller)) }
+        Self { orders, task: tokio::spawn(work(consumer, orders_in, eyes)) }
     }
 
     pub(super) fn consume(&self, prefetch: u16) {
@@ -76,12 +99,16 @@ impl Worker {
         self.order(Order::Stop);
     }
 
-    pub(super) fn acknowledge(&self, tags: &[u64]) {
-        self.order(Order::Ack(tags.to_vec()));
+    /// What a session that is over had is acknowledged by nobody.
+    pub(super) fn acknowledge(&self, slot: Slot, tags: &[u64]) {
+        self.order(Order::Ack(slot, tags.to_vec()));
     }
 
-    pub(super) fn next_session_is(&self, slot: Slot) {
-        self.order(Order::Next(slot));
+    /// Waits until all that has come to it by now was told.
+    pub(super) async fn tell_all(&self) {
+        let (done, told) = oneshot::channel();
+        self.order(Order::Tell(done));
+        told.await.expect("it ends only when it is told to");
     }
 
     /// Closes; how it must be taken.
@@ -102,24 +129,23 @@ impl Worker {
     }
 }
 
-async fn work(
-    mut consumer: RabbitConsumer,
-    mut orders: UnboundedReceiver<Order>,
-    first: Slot,
-    teller: Teller,
-) {
-    let mut slots = VecDeque::from([first]);
-    let mut epoch = 0;
+async fn work(mut consumer: RabbitConsumer, mut orders: UnboundedReceiver<Order>, mut eyes: Eyes) {
     loop {
         tokio::select! {
             biased;
             order = orders.recv() => match order {
                 Some(Order::Start { prefetch }) => consumer.start(prefetch),
                 Some(Order::Stop) => consumer.stop(),
-                Some(Order::Ack(tags)) => {
-                    tags.into_iter().for_each(|tag| consumer.ack(Delivery { epoch, tag }));
+                Some(Order::Ack(slot, tags)) if slot == eyes.slot => {
+                    tags.into_iter().for_each(|tag| consumer.ack(Delivery { epoch: eyes.epoch, tag }));
                 }
-                Some(Order::Next(slot)) => slots.push_back(slot),
+                Some(Order::Ack(..)) => {}
+                Some(Order::Tell(done)) => {
+                    while let Some(event) = unconstrained(consumer.next()).now_or_never() {
+                        eyes.see(event);
+                    }
+                    let _nobody_waits = done.send(());
+                }
                 Some(Order::Close(done)) => {
                     consumer.close().await;
                     let _nobody_waits = done.send(());
@@ -127,22 +153,33 @@ async fn work(
                 }
                 None => return,
             },
-            event = consumer.next() => {
-                let slot = *slots.front().expect("there is one");
-                match event {
-                    ConsumeEvent::Delivered { delivery, message } => {
-                        epoch = delivery.epoch;
-                        let number = message.expect("all is published by us").dispatch_no.0;
-                        let sight = Sight::Delivered { tag: delivery.tag, number, flag: Flag::NotSeen };
-                        tell(&teller, News::Seen(slot, sight));
-                    }
-                    ConsumeEvent::Lost { .. } => {
-                        tell(&teller, News::Seen(slot, Sight::Lost));
-                        if slots.len() > 1 {
-                            slots.pop_front();
-                        }
-                    }
-                }
+            event = consumer.next() => eyes.see(event),
+        }
+    }
+}
+
+/// What a worker has seen last, and where it tells what it sees.
+struct Eyes {
+    slot: Slot,
+    epoch: u64,
+    slots: Slots,
+    teller: Teller,
+}
+
+impl Eyes {
+    fn see(&mut self, event: ConsumeEvent) {
+        match event {
+            ConsumeEvent::Delivered { delivery, message } => {
+                self.epoch = delivery.epoch;
+                let number = message.expect("all is published by us").dispatch_no.0;
+                let sight = Sight::Delivered { tag: delivery.tag, number, flag: Flag::NotSeen };
+                tell(&self.teller, News::Seen(self.slot, sight));
+            }
+            ConsumeEvent::Lost { .. } => {
+                let (old, new) = (self.slot, self.slots.next());
+                tell(&self.teller, News::Seen(old, Sight::Lost));
+                tell(&self.teller, News::Replaced { old, new });
+                self.slot = new;
             }
         }
     }

@@ -19,19 +19,37 @@ use lapin::options::{
 use lapin::types::ShortString;
 use lapin::{BasicProperties, Channel, Connection};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::block_in_place;
 use tokio::time::timeout;
 
 use crate::acceptor::{Acceptor, Refusal, Weighed};
 use crate::history::{Act, Actor, Down, History, Round, Sight, handler, message};
-use crate::parties::{Fence, Foreign, Look, News, Teller, Worker, connect, look, tell};
+use crate::parties::{Fence, Foreign, Look, News, Slots, Teller, Worker, connect, look, tell};
 use crate::script::{Leaving, Party, Script, Settling, Step};
 
 /// How long something that is due may take.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long news may come that make a search shorter that was given up.
+const PATIENCE_WHERE_GIVEN_UP: Duration = Duration::from_secs(1);
+/// News that come closer to one another than this are weighed together: it costs less.
+const BREATH: Duration = Duration::from_millis(5);
 
-/// A run that the simulated broker does not explain.
+/// Why a script's run does not count as explained.
 #[derive(Debug)]
-pub(super) struct Unexplained(pub String);
+pub(super) enum Failure {
+    /// The simulated broker cannot do that.
+    Unexplained { seed: u64, report: String },
+    /// The search was given up, which says nothing.
+    GivenUp { seed: u64 },
+}
+
+/// A run that is explained.
+#[derive(Debug)]
+pub(super) struct Explained {
+    pub(super) history: History,
+    /// The most states that a round's search looked at.
+    pub(super) longest_search: usize,
+}
 
 /// A script being played.
 pub(super) struct Player {
@@ -48,13 +66,16 @@ pub(super) struct Player {
     parties: Vec<Option<Member>>,
     teller: Teller,
     news: UnboundedReceiver<News>,
-    next_slot: Slot,
+    slots: Slots,
+    longest_search: usize,
     next_number: u32,
     next_passer: u32,
     /// Publications without an outcome yet.
     outstanding: BTreeSet<u32>,
     queue_of: BTreeMap<u32, usize>,
     present: BTreeSet<usize>,
+    /// Messages below this number were published to a queue that is gone.
+    deleted_below: BTreeMap<usize, u32>,
     /// Queues that workers are about to declare.
     declaring: BTreeSet<usize>,
     alarm: Alarm,
@@ -71,8 +92,34 @@ struct Member {
     slot: Slot,
     prefetch: u16,
     consumes: bool,
+    /// What it has and may settle.
     held: BTreeSet<u64>,
+    /// What it has of a queue that was deleted. That is settled by nobody: once the queue was declared again, a
+    /// message of somebody else's was gone after it, as if RabbitMQ took it for a delivery of the new queue.
+    void: BTreeSet<u64>,
     hand: Hand,
+    session: Session,
+    orders: Orders,
+}
+
+/// What is known of a worker's session. When something of production's is carried out, nobody knows: where it
+/// finds a queue missing its session ends, and where somebody else has just declared it, not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Session {
+    /// There is none until it consumes again.
+    None,
+    Stays,
+    MayEnd,
+    MustEnd,
+}
+
+/// What is known of a worker's orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Orders {
+    CarriedOut,
+    /// It was told to go on with another prefetch, which cannot be seen from outside. It consumes no more for a
+    /// moment, and then again, whenever that is.
+    Unknown,
 }
 
 enum Hand {
@@ -101,12 +148,14 @@ impl Player {
             passers: None,
             history: History::default(),
             round: Round::default(),
-            next_slot: 0,
+            slots: Slots::default(),
+            longest_search: 0,
             next_number: 1,
             next_passer: 0,
             outstanding: BTreeSet::new(),
             queue_of: BTreeMap::new(),
             present: BTreeSet::new(),
+            deleted_below: BTreeMap::new(),
             declaring: BTreeSet::new(),
             alarm: Alarm::Off,
             settings,
@@ -123,7 +172,7 @@ impl Player {
     }
 
     /// Plays all of it, to the end.
-    pub(super) async fn play(mut self) -> Result<History, Unexplained> {
+    pub(super) async fn play(mut self) -> Result<Explained, Failure> {
         for at in 0..self.script.windows.len() {
             self.window(at).await?;
         }
@@ -131,7 +180,7 @@ impl Player {
     }
 
     /// Plays one window, if there is one of this number.
-    pub(super) async fn window(&mut self, at: usize) -> Result<(), Unexplained> {
+    pub(super) async fn window(&mut self, at: usize) -> Result<(), Failure> {
         for step in self.script.windows.get(at).cloned().unwrap_or_default() {
             self.step(step).await;
         }
@@ -159,12 +208,6 @@ impl Player {
 
     fn act(&mut self, actor: Actor, act: Act) {
         self.round.acts.push((actor, act));
-    }
-
-    fn new_slot(&mut self) -> Slot {
-        let slot = self.next_slot;
-        self.next_slot += 1;
-        slot
     }
 
     fn queue(&self, queue: usize) -> ShortString {
@@ -245,26 +288,37 @@ impl Player {
             {
                 return;
             }
-            let slot = self.new_slot();
+            let slot = self.slots.next();
             let teller = self.teller.clone();
             let hand = match &self.script.parties[party] {
                 Party::Worker { queues } => {
-                    Hand::Worker(Worker::start(self.settings.clone(), queues, slot, teller))
+                    let slots = self.slots.clone();
+                    Hand::Worker(Worker::start(self.settings.clone(), queues, slot, slots, teller))
                 }
                 Party::Foreign { queue } => {
                     Hand::Foreign(Box::new(Foreign::open(&self.url, self.queue(*queue), slot, teller).await))
                 }
             };
-            let held = BTreeSet::new();
-            self.parties[party] = Some(Member { slot, prefetch, consumes: false, held, hand });
-        } else if missing && self.parties[party].as_ref().is_some_and(Member::is_an_idle_worker) {
-            // Its session ends over the queue that is gone; the next declares it.
-            self.replace_session(party);
+            let (held, void) = (BTreeSet::new(), BTreeSet::new());
+            let (session, orders) = (Session::None, Orders::CarriedOut);
+            self.parties[party] =
+                Some(Member { slot, prefetch, consumes: false, held, void, hand, session, orders });
         }
         let member = self.parties[party].as_mut().expect("it was just made");
         let actor = member.actor();
         match &mut member.hand {
-            Hand::Worker(worker) => worker.consume(prefetch),
+            Hand::Worker(worker) => {
+                worker.consume(prefetch);
+                if member.consumes && member.prefetch != prefetch {
+                    member.orders = Orders::Unknown;
+                }
+                member.session = match member.session {
+                    Session::None => Session::Stays,
+                    // It ends over the queue that is gone, and the next declares it.
+                    Session::Stays if missing && !member.consumes => Session::MayEnd,
+                    session @ (Session::Stays | Session::MayEnd | Session::MustEnd) => session,
+                };
+            }
             Hand::Foreign(_) if missing => return,
             Hand::Foreign(foreign) => foreign.consume(prefetch).await,
         }
@@ -274,23 +328,36 @@ impl Player {
         self.declaring.extend(queues);
     }
 
-    /// The broker ends a worker's session; it makes itself another.
-    fn replace_session(&mut self, party: usize) {
-        let slot = self.new_slot();
+    /// A worker's session was seen to be over; it makes itself another where it still consumes.
+    fn replace_session(&mut self, old: Slot, new: Slot) {
+        let Some(party) = self.parties.iter().position(|at| at.as_ref().is_some_and(|at| at.slot == old))
+        else {
+            return;
+        };
         let member = self.parties[party].as_mut().expect("it has a session");
-        let (actor, old) = (member.actor(), member.slot);
-        if let Hand::Worker(worker) = &member.hand {
-            worker.next_session_is(slot);
-        }
-        member.slot = slot;
+        let (actor, prefetch, had_cause) = (member.actor(), member.prefetch, member.session.may_end());
+        member.slot = new;
         member.held.clear();
-        self.act(actor, Act::Ended { slot: old, told: Sight::Lost });
-        // The old one is dropped by production, and what it had goes back when the broker hears of that.
-        self.act(actor, Act::Leave { slot: old, how: Leaving::Abruptly, holding: 0 });
+        member.void.clear();
+        member.orders = Orders::CarriedOut;
+        member.session = if member.consumes { Session::Stays } else { Session::None };
+        let (next, consumes) = (member.actor(), member.consumes);
+        // Without a cause there is no act that explains what was seen.
+        if had_cause {
+            self.act(actor, Act::Ended { slot: old, told: Sight::Lost });
+            // The old one is dropped by production, and what it had goes back when the broker hears of that.
+            self.act(actor, Act::Leave { slot: old, how: Leaving::Abruptly, holding: 0 });
+        }
+        if consumes {
+            let queues = self.script.parties[party].queues().to_vec();
+            self.act(next, Act::Consume { slot: new, prefetch, queues });
+        }
     }
 
     async fn cancel(&mut self, party: usize) {
-        let Some(member) = self.parties[party].as_mut().filter(|member| member.consumes) else { return };
+        // Whether a cancel was carried out shows in the broker's count, unless the order before it is unknown.
+        let may = |member: &&mut Member| member.consumes && member.orders == Orders::CarriedOut;
+        let Some(member) = self.parties[party].as_mut().filter(may) else { return };
         member.consumes = false;
         match &mut member.hand {
             Hand::Worker(worker) => worker.cancel(),
@@ -308,20 +375,26 @@ impl Player {
         let held: Vec<u64> = member.held.iter().copied().collect();
         let at = (pick % held.len() as u64) as usize;
         let tags = match how {
-            Settling::AckUpTo | Settling::NackUpToBack => held[..=at].to_vec(),
+            Settling::AckUpTo | Settling::NackUpToBack => {
+                let past_the_void = member.void.first().copied().unwrap_or(u64::MAX);
+                held[..=at].iter().copied().filter(|tag| *tag < past_the_void).collect()
+            }
             Settling::Ack
             | Settling::NackBack
             | Settling::NackAway
             | Settling::RejectBack
             | Settling::RejectAway => vec![held[at]],
         };
+        if tags.is_empty() {
+            return;
+        }
         tags.iter().for_each(|tag| {
             member.held.remove(tag);
         });
         let (actor, slot) = (member.actor(), member.slot);
         match &member.hand {
             Hand::Worker(worker) => {
-                worker.acknowledge(&tags);
+                worker.acknowledge(slot, &tags);
                 for tag in tags {
                     self.act(actor, Act::Settle { slot, tags: vec![tag], how });
                 }
@@ -366,20 +439,37 @@ impl Player {
         }
         let touched: Vec<usize> =
             (0..self.parties.len()).filter(|at| self.script.parties[*at].queues().contains(&queue)).collect();
+        self.deleted_below.insert(queue, self.next_number);
+        let (queue_of, history) = (&self.queue_of, &self.history);
+        let number_of = |slot: Slot, tag: u64| {
+            let sights =
+                history.rounds.iter().chain([&self.round]).filter_map(|round| round.sights.get(&slot));
+            sights.flatten().find_map(|sight| match sight {
+                Sight::Delivered { tag: of, number, .. } if *of == tag => Some(*number),
+                Sight::Delivered { .. } | Sight::Cancelled | Sight::Lost => None,
+            })
+        };
+        for member in self.parties.iter_mut().flatten() {
+            let of_it = |tag: &u64| {
+                number_of(member.slot, *tag).is_some_and(|number| queue_of.get(&number) == Some(&queue))
+            };
+            let (void, held): (BTreeSet<u64>, BTreeSet<u64>) = member.held.iter().copied().partition(of_it);
+            member.held = held;
+            member.void.extend(void);
+        }
         let mut comes_back = false;
         self.act(Actor::Operator, Act::DeleteQueue { queue });
         for party in touched {
             let Some(member) = self.parties[party].as_mut() else { continue };
-            let (actor, slot, prefetch) = (member.actor(), member.slot, member.prefetch);
+            let (actor, slot) = (member.actor(), member.slot);
             match (&mut member.hand, member.consumes) {
                 (Hand::Worker(_) | Hand::Foreign(_), false) => {}
                 (Hand::Worker(_), true) => {
                     comes_back = true;
-                    self.replace_session(party);
-                    let member = self.parties[party].as_ref().expect("it has a session");
-                    let (actor, slot) = (member.actor(), member.slot);
-                    let queues = self.script.parties[party].queues().to_vec();
-                    self.act(actor, Act::Consume { slot, prefetch, queues });
+                    member.session = match member.orders {
+                        Orders::CarriedOut => Session::MustEnd,
+                        Orders::Unknown => Session::MayEnd,
+                    };
                 }
                 (Hand::Foreign(foreign), true) => {
                     foreign.was_cancelled();
@@ -396,7 +486,7 @@ impl Player {
     }
 
     /// An alarm has begun, or is over.
-    pub(super) async fn alarm(&mut self, act: Act) -> Result<(), Unexplained> {
+    pub(super) async fn alarm(&mut self, act: Act) -> Result<(), Failure> {
         self.alarm = if act == Act::Alarm { Alarm::On } else { Alarm::Off };
         self.act(Actor::Operator, act);
         self.settle().await
@@ -417,30 +507,19 @@ impl Player {
         self.act(Actor::Operator, Act::Down(down));
         self.act(Actor::Operator, Act::Up);
         for party in 0..self.parties.len() {
-            let Some(member) = self.parties[party].as_ref() else { continue };
-            let (actor, slot, prefetch, consumes) =
-                (member.actor(), member.slot, member.prefetch, member.consumes);
-            match &member.hand {
-                Hand::Worker(_) => {
-                    self.replace_session(party);
-                    if consumes {
-                        let member = self.parties[party].as_ref().expect("it has a session");
-                        let (actor, slot) = (member.actor(), member.slot);
-                        let queues = self.script.parties[party].queues().to_vec();
-                        self.act(actor, Act::Consume { slot, prefetch, queues });
-                    }
-                }
-                Hand::Foreign(_) => {
-                    if consumes {
-                        self.act(actor, Act::Ended { slot, told: Sight::Lost });
-                    }
-                }
+            let Some(member) = self.parties[party].as_mut() else { continue };
+            let (actor, slot) = (member.actor(), member.slot);
+            match (&member.hand, member.consumes) {
+                (Hand::Worker(_), _) if member.session == Session::None => {}
+                (Hand::Worker(_), _) => member.session = Session::MustEnd,
+                (Hand::Foreign(_), true) => self.act(actor, Act::Ended { slot, told: Sight::Lost }),
+                (Hand::Foreign(_), false) => {}
             }
         }
     }
 
     /// The broker is back.
-    pub(super) async fn after_restart(&mut self) -> Result<(), Unexplained> {
+    pub(super) async fn after_restart(&mut self) -> Result<(), Failure> {
         let connection = connect(&self.url).await;
         let channel = connection.create_channel().await.expect("a new connection has a channel");
         self.operator = (connection, channel);
@@ -453,10 +532,11 @@ impl Player {
     }
 
     /// Waits until nothing is due, and looks whether the queues agree.
-    async fn settle(&mut self) -> Result<(), Unexplained> {
+    async fn settle(&mut self) -> Result<(), Failure> {
         self.explain().await?;
         self.present.append(&mut self.declaring);
         self.await_consumers().await?;
+        self.await_ends().await;
         if !self.present.is_empty() {
             self.act(Actor::Operator, Act::Met);
         }
@@ -467,20 +547,29 @@ impl Player {
         self.explain().await
     }
 
-    async fn explain(&mut self) -> Result<(), Unexplained> {
+    async fn explain(&mut self) -> Result<(), Failure> {
         loop {
             while let Ok(news) = self.news.try_recv() {
                 self.note(news);
             }
-            let weighed = self.may_be_complete().then(|| self.acceptor.weigh(&self.round));
+            // Others go on meanwhile.
+            let weighed = self.may_be_complete().then(|| block_in_place(|| self.acceptor.weigh(&self.round)));
             if let Some(Ok(weighed @ Weighed { settled: true, .. })) = weighed {
+                self.longest_search = self.longest_search.max(weighed.looked_at);
                 self.acceptor.advance(weighed);
                 self.history.rounds.push(core::mem::take(&mut self.round));
                 return Ok(());
             }
-            match timeout(PATIENCE, self.news.recv()).await {
+            let patience = match weighed {
+                Some(Err(Refusal::GivenUp)) => PATIENCE_WHERE_GIVEN_UP,
+                None | Some(Ok(_) | Err(Refusal::Impossible { .. })) => PATIENCE,
+            };
+            match timeout(patience, self.news.recv()).await {
                 Ok(news) => self.note(news.expect("we hold a teller ourselves")),
-                Err(_) => return Err(self.unexplained(weighed)),
+                Err(_) => return Err(self.failure(weighed)),
+            }
+            while let Ok(news) = timeout(BREATH, self.news.recv()).await {
+                self.note(news.expect("we hold a teller ourselves"));
             }
         }
     }
@@ -488,6 +577,10 @@ impl Player {
     /// Whether all has come that comes in any case: outcomes, unless an alarm holds them up, and the ends of
     /// sessions.
     fn may_be_complete(&self) -> bool {
+        let must_end = |member: &Member| member.session == Session::MustEnd;
+        if self.parties.iter().flatten().any(must_end) {
+            return false;
+        }
         let answered = self.alarm == Alarm::On || self.outstanding.is_empty();
         let ended = |(_, act): &(Actor, Act)| {
             let Act::Ended { slot, told } = act else { return true };
@@ -496,15 +589,26 @@ impl Player {
         answered && self.round.acts.iter().all(ended)
     }
 
-    fn unexplained(&self, weighed: Option<Result<Weighed, Refusal>>) -> Unexplained {
+    fn failure(&self, weighed: Option<Result<Weighed, Refusal>>) -> Failure {
         let why = match weighed {
-            None => format!("something is not answered, or did not end: {:?}", self.outstanding),
-            Some(Err(Refusal { furthest })) => {
+            None => {
+                let ends = self.parties.iter().flatten().filter(|at| at.session == Session::MustEnd);
+                let ends: Vec<Slot> = ends.map(|member| member.slot).collect();
+                let unanswered = &self.outstanding;
+                format!("publications without an answer: {unanswered:?}; sessions that did not end: {ends:?}")
+            }
+            Some(Err(Refusal::GivenUp)) => return Failure::GivenUp { seed: self.script.seed },
+            Some(Err(Refusal::Impossible { furthest })) => {
                 format!("no order of things explains the last round:\n{furthest}")
             }
             Some(Ok(weighed)) => format!("something is due that does not come:\n{weighed}"),
         };
-        Unexplained(format!("{}\n{}    last round\n{}\n{why}", self.script, self.history, self.round))
+        self.unexplained(&why)
+    }
+
+    fn unexplained(&self, why: &str) -> Failure {
+        let report = format!("{}\n{}    last round\n{}\n{why}", self.script, self.history, self.round);
+        Failure::Unexplained { seed: self.script.seed, report }
     }
 
     fn note(&mut self, news: News) {
@@ -516,15 +620,18 @@ impl Player {
                     self.present.insert(self.queue_of[&number]);
                 }
             }
+            News::Replaced { old, new } => self.replace_session(old, new),
             News::Seen(slot, sight) => {
                 let sights = self.round.sights.entry(slot).or_default();
                 // Production merges what comes from several queues; the tags say in which order it came.
                 let at = sights.partition_point(|earlier| earlier.tag() <= sight.tag());
                 sights.insert(at, sight);
-                if let Sight::Delivered { tag, .. } = sight {
+                if let Sight::Delivered { tag, number, .. } = sight {
+                    let below = self.deleted_below.get(&self.queue_of[&number]).copied().unwrap_or_default();
                     let members = self.parties.iter_mut().flatten();
                     for member in members.filter(|member| member.slot == slot) {
-                        member.held.insert(tag);
+                        let place = if number < below { &mut member.void } else { &mut member.held };
+                        place.insert(tag);
                     }
                 }
             }
@@ -542,7 +649,7 @@ impl Player {
     }
 
     /// Waits until the broker knows as many consumers as we have.
-    async fn await_consumers(&mut self) -> Result<(), Unexplained> {
+    async fn await_consumers(&mut self) -> Result<(), Failure> {
         for queue in self.present.clone() {
             let members = self.parties.iter().zip(&self.script.parties);
             let wanted = members
@@ -558,21 +665,39 @@ impl Player {
                 });
             if timeout(PATIENCE, counted).await.is_err() {
                 let furthest = format!("q{queue} should have {wanted} consumers and stands at {last:?}");
-                return Err(self.unexplained(Some(Err(Refusal { furthest }))));
+                return Err(self.unexplained(&furthest));
             }
         }
         Ok(())
     }
 
+    /// Hears of every session that has ended. The broker knows as many consumers as it should, so whoever has
+    /// lost one has another by now and knows of both.
+    async fn await_ends(&mut self) {
+        let mut parties = core::mem::take(&mut self.parties);
+        for member in parties.iter_mut().flatten().filter(|member| member.session == Session::MayEnd) {
+            if let Hand::Worker(worker) = &member.hand {
+                worker.tell_all().await;
+            }
+        }
+        self.parties = parties;
+        while let Ok(news) = self.news.try_recv() {
+            self.note(news);
+        }
+        for member in self.parties.iter_mut().flatten().filter(|member| member.session == Session::MayEnd) {
+            (member.session, member.orders) = (Session::Stays, Orders::CarriedOut);
+        }
+    }
+
     /// Lets everybody go, fetches all that is left, and removes what the script made.
-    pub(super) async fn finish(mut self) -> Result<History, Unexplained> {
+    pub(super) async fn finish(mut self) -> Result<Explained, Failure> {
         for party in 0..self.parties.len() {
             self.leave(party, Leaving::Connection).await;
         }
         self.settle().await?;
         let mut drains = Vec::new();
         for queue in self.present.clone() {
-            let slot = self.new_slot();
+            let slot = self.slots.next();
             let mut foreign = Foreign::open(&self.url, self.queue(queue), slot, self.teller.clone()).await;
             foreign.consume(u16::MAX).await;
             let act = Act::Consume { slot, prefetch: u16::MAX, queues: vec![queue] };
@@ -593,7 +718,7 @@ impl Player {
         }
         self.settle().await?;
         if self.acceptor.left() > 0 {
-            return Err(self.unexplained(Some(Err(Refusal { furthest: "messages are missing".to_owned() }))));
+            return Err(self.unexplained("messages are missing"));
         }
         for queue in self.present.clone() {
             let deleted = self.operator.1.queue_delete(self.queue(queue), QueueDeleteOptions::default());
@@ -602,15 +727,20 @@ impl Player {
         let deleted =
             self.operator.1.exchange_delete(self.topology.exchange(), ExchangeDeleteOptions::default());
         deleted.await.expect("deleting is idempotent");
-        Ok(self.history)
+        Ok(Explained { history: self.history, longest_search: self.longest_search })
+    }
+}
+
+impl Session {
+    fn may_end(self) -> bool {
+        match self {
+            Self::MayEnd | Self::MustEnd => true,
+            Self::None | Self::Stays => false,
+        }
     }
 }
 
 impl Member {
-    fn is_an_idle_worker(&self) -> bool {
-        !self.consumes && matches!(self.hand, Hand::Worker(_))
-    }
-
     fn actor(&self) -> Actor {
         match self.hand {
             Hand::Worker(_) => Actor::Worker(self.slot),

@@ -61,7 +61,7 @@ pub(super) enum Step {
 }
 
 /// What becomes of deliveries. Production acknowledges and nothing else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Settling {
     Ack,
     AckUpTo,
@@ -72,7 +72,7 @@ pub(super) enum Settling {
     RejectAway,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Leaving {
     /// The channel is closed, the connection stays for a moment.
     Channel,

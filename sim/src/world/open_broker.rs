@@ -6,6 +6,7 @@
 //! is decided here that `broker` does not decide.
 
 use core::fmt::{self, Write as _};
+use core::hash::{Hash, Hasher};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -352,6 +353,52 @@ impl fmt::Display for OpenBroker {
             write!(text, "  {kind}")?;
         }
         f.write_str(text.trim_end())
+    }
+}
+
+/// As it reads: two brokers with the same hash may do the same, wherever their places are counted from.
+impl Hash for OpenBroker {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let places: Vec<(QueueNo, u64)> = self.places().into_iter().collect();
+        let message = |body: &Body, queue: QueueNo, place: u64| {
+            let number = match body {
+                Body::Message(message) => Some(message.dispatch_no.0),
+                Body::Malformed(_) => None,
+            };
+            (number, queue, places.binary_search(&(queue, place)).ok())
+        };
+        for queue in self.queues() {
+            self.broker.handler(queue).hash(state);
+            self.broker.waiting(queue).count().hash(state);
+            for (body, place, original) in self.broker.waiting(queue) {
+                (message(body, queue, place), original).hash(state);
+            }
+        }
+        for consumer in self.broker.consumers() {
+            let slot = consumer.life.slot.index();
+            (slot, consumer.takes, consumer.prefetch, consumer.held().count()).hash(state);
+            for (tag, queue, place, body) in consumer.held() {
+                let is_void = self.void.contains(&(slot, tag));
+                (tag, (!is_void).then(|| message(body, queue, place))).hash(state);
+            }
+        }
+        let mut refused: Vec<Vec<_>> = self
+            .withdrawn
+            .iter()
+            .map(|withdrawn| {
+                withdrawn.all().map(|(queue, place, body)| message(body, queue, place)).collect()
+            })
+            .collect();
+        // They go back in any order.
+        refused.sort_unstable();
+        refused.hash(state);
+        for (queue, place, body) in self.broker.may_come_back() {
+            message(body, queue, place).hash(state);
+        }
+        self.broker.held_up().hash(state);
+        for kind in self.broker.under_way() {
+            (kind as u16).hash(state);
+        }
     }
 }
 
