@@ -210,12 +210,12 @@ impl Scheduler {
     fn work(&mut self) {
         let target = self.membership.target();
         let turn = &mut turn!(self);
-        self.partitions.expire(turn);
-        self.leadership.expire(turn);
+        self.partitions.expire(turn, &mut self.release);
+        self.leadership.expire(turn, &mut self.release);
         self.membership.advance(turn, NodeState::Active);
         self.leadership.advance(turn);
         self.partitions.advance(turn, target, &mut self.release);
-        self.renewal.advance(turn, &mut self.partitions, &mut self.leadership);
+        self.renewal.advance(turn, &mut self.partitions, &mut self.leadership, &mut self.release);
         self.release.advance(turn);
         self.materialiser.advance(turn, &self.partitions, &mut self.outbox);
         self.outbox.advance(turn);

@@ -77,6 +77,8 @@ struct Commit<'a> {
     command: &'a Command,
     /// The one `now` that it was judged by.
     now: Timestamp,
+    /// The latest that the store's clock has shown by then: what was decided before it was set back stays right.
+    latest: Timestamp,
     reply: &'a Reply,
 }
 
@@ -225,7 +227,7 @@ impl Oracles {
     ) -> Result<(), Violation> {
         let latest = self.latest.map_or(reply.now, |latest| latest.max(reply.now));
         self.latest = Some(latest);
-        let commit = Commit { at, command, now: reply.now, reply: &reply.reply };
+        let commit = Commit { at, command, now: reply.now, latest, reply: &reply.reply };
         // Judged by the rows before the command, and told after whatever its changes break by themselves.
         let grants = leases::check_grants(&commit, &self.mirror);
         // Before anything that a repair breaks by being done a second time.

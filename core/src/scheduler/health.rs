@@ -1,8 +1,8 @@
 //! Whether an owner still does what it owns its leases for.
 //!
 //! Renewals travel on a connection of their own, so they may get through while nothing else does. An owner
-//! that has not scanned (or swept) for some lease times is *wedged*: it stops renewing, loses what it holds
-//! to somebody who can work, and asks for no more until a probe, a scan that is thrown away, has succeeded.
+//! that has not scanned (or swept) for some lease times is *wedged*: it stops renewing, gives back what it
+//! holds to somebody who can work, and asks for no more until a probe, a scan that is thrown away, has succeeded.
 
 use crate::time::{Monotonic, Span};
 

@@ -106,14 +106,18 @@ impl Leadership {
         }
     }
 
-    /// Falls silent when trust has ended; a wedged leader forgets it.
-    pub(super) fn expire(&mut self, turn: &mut Turn<'_>) {
+    /// Falls silent when trust has ended; a wedged leader gives it back.
+    pub(super) fn expire(&mut self, turn: &mut Turn<'_>, release: &mut Release) {
         if self.trust_ends() <= turn.now
             && let Some(held) = self.held
         {
             self.put(turn, Held::new(held.token, held.trusted_until, turn.now));
         }
-        if self.health.is_wedged() && self.lease().is_none() {
+        if self.health.is_wedged()
+            && self.lease().is_none()
+            && let Some(lease) = self.held_lease()
+        {
+            release.add(lease);
             self.held = None;
         }
     }

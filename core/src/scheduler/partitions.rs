@@ -186,8 +186,9 @@ impl Partitions {
         }
     }
 
-    /// Falls silent for what is trusted no longer; a wedged owner forgets it.
-    pub(super) fn expire(&mut self, turn: &mut Turn<'_>) {
+    /// Falls silent for what is trusted no longer; a wedged owner gives it back, so that nobody has to wait until it
+    /// lapses, which may take long if the store's clock is set back.
+    pub(super) fn expire(&mut self, turn: &mut Turn<'_>, release: &mut Release) {
         if self.trust_ends <= turn.now {
             for partition in self.trusted.iter() {
                 if let Some(held) = self.held[usize::from(partition.number())] {
@@ -198,6 +199,9 @@ impl Partitions {
         }
         if self.health.is_wedged() {
             for partition in self.owned.iter().filter(|partition| !self.trusted.contains(*partition)) {
+                if let Some(lease) = self.held_lease(partition) {
+                    release.add(lease);
+                }
                 self.held[usize::from(partition.number())] = None;
             }
             self.owned = self.trusted;

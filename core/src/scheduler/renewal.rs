@@ -1,7 +1,7 @@
 //! Renewal: one call per cycle for everything this node holds.
 //!
 //! It also judges who is wedged: partitions whose jobs have not been scanned, and leadership under which
-//! nothing has been swept, for some lease times are left out, and so lost to somebody who can work.
+//! nothing has been swept, for some lease times are left out and given back, to somebody who can work.
 
 use crate::lease::{HeldLease, LeaseResource};
 use crate::scheduler::calls::{Call, Concern, Turn, View};
@@ -9,6 +9,7 @@ use crate::scheduler::leadership::Leadership;
 use crate::scheduler::pace::Pace;
 use crate::scheduler::partition_set::PartitionSet;
 use crate::scheduler::partitions::Partitions;
+use crate::scheduler::release::Release;
 use crate::store::command::{Command, RenewLeases};
 use crate::time::Monotonic;
 
@@ -36,6 +37,7 @@ impl Renewal {
         turn: &mut Turn<'_>,
         partitions: &mut Partitions,
         leadership: &mut Leadership,
+        release: &mut Release,
     ) {
         if self.wakes_at(turn.view()) > turn.now {
             return;
@@ -43,8 +45,8 @@ impl Renewal {
         let patience = turn.config.lease_ttl.times(u64::from(turn.config.wedged_after_ttls));
         partitions.judge(turn, patience);
         leadership.judge(turn, patience);
-        partitions.expire(turn);
-        leadership.expire(turn);
+        partitions.expire(turn, release);
+        leadership.expire(turn, release);
         if partitions.owned().is_empty() && leadership.held_lease().is_none() {
             self.pace = Pace::NEVER;
             return;

@@ -105,7 +105,7 @@ impl Ledger {
                 format!("{fire} of {} is in the ledger already, and now inside {range:?}", range.job)
             }));
         }
-        let unjustified = fires.iter().find(|fire| !is_missed(&definition, **fire, commit.now));
+        let unjustified = fires.iter().find(|fire| !is_missed(&definition, **fire, commit.latest));
         if let Some(fire) = unjustified {
             return Err(commit.broke(Invariant::NoLostFire, || {
                 format!("{fire} of {} was skipped at {} although it was not missed", range.job, commit.now)
@@ -251,7 +251,7 @@ impl Ledger {
             // A later fire of the same backlog runs for all of them, or there is a bound on the runs.
             MisfirePolicy::FireOnce => later_runs(range.through) >= 1,
             MisfirePolicy::CatchUp { cap, window } => {
-                let too_old = commit.now.since(range.through) > window;
+                let too_old = commit.latest.since(range.through) > window;
                 let caught_up = later_runs(range.through) >= cap as usize;
                 let runs_ended = definition
                     .bounds
