@@ -11,7 +11,10 @@ mod one;
 mod shrinking;
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use clap::{Args, Parser, Subcommand};
 use fencepost_core::bug::{Bug, Bugs};
@@ -51,6 +54,9 @@ enum Command {
     /// Lists the profiles.
     Profiles(catalogues::ListArgs),
 }
+
+/// How long the file of a plan may be. A run of the largest profile has a hundredth of it.
+const PLAN_BYTES_MAX: u64 = 16 << 20;
 
 /// How many names are offered in the place of a wrong one.
 const NAMES_OFFERED: usize = 4;
@@ -111,9 +117,16 @@ impl Source {
         match self {
             Self::Seed(seed) => Ok(generate::generate(*seed, profile)),
             Self::File(path) => {
-                let text = std::fs::read_to_string(path).map_err(|error| {
+                let unreadable = |error: io::Error| {
                     format!("{} is neither a seed nor a file that can be read: {error}", path.display())
-                })?;
+                };
+                let mut text = String::new();
+                File::open(path)
+                    .and_then(|file| file.take(PLAN_BYTES_MAX + 1).read_to_string(&mut text))
+                    .map_err(unreadable)?;
+                if text.len() as u64 > PLAN_BYTES_MAX {
+                    return Err(format!("{}: a plan has at most {PLAN_BYTES_MAX} bytes", path.display()));
+                }
                 Plan::from_json(&text).map_err(|error| format!("{}: {error}", path.display()))
             }
         }
@@ -137,7 +150,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
             };
         }
     };
-    match cli.command {
+    let code = match cli.command {
         Command::Run(args) => many::run(&args),
         Command::Replay(args) => one::replay(&args),
         Command::Plan(args) => one::plan(&args),
@@ -147,15 +160,29 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Faults(args) => catalogues::faults(args),
         Command::Marks(args) => catalogues::marks(args),
         Command::Profiles(args) => catalogues::profiles(args),
+    };
+    match LOST.get() {
+        Some(error) => {
+            eprintln!("fencepost-sim: the result could not be written to stdout: {error}");
+            // What the run found out matters more.
+            if code == 0 { INTERNAL } else { code }
+        }
+        None => code,
     }
 }
 
-/// Prints to stdout; a reader that has gone is no failure of ours.
+/// Why stdout lost something, if it did.
+static LOST: OnceLock<io::Error> = OnceLock::new();
+
+/// Prints to stdout; a reader that has gone is no failure of ours, a full disk is.
 fn print(text: &str) {
-    use std::io::Write as _;
-    let mut out = std::io::stdout().lock();
+    let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    drop(written);
+    if let Err(error) = written
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        LOST.get_or_init(|| error);
+    }
 }
 
 /// Says what is wrong with the usage.

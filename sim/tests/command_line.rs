@@ -27,11 +27,27 @@ fn wrong_usage_exits_with_64() {
         &["replay"],
         &["replay", "no-such-file.json"],
         &["replay", "99999999999999999999"],
+        // Without an end.
+        &["replay", "/dev/zero"],
         &[],
     ] {
         let output = fencepost_sim(arguments);
         assert_eq!(output.status.code(), Some(64), "{arguments:?}");
         assert!(!output.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_told_and_exits_with_70() {
+    for arguments in [&["faults"][..], &["run", "--seeds", "1", "--profile", "small"], &["plan", "1"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has one");
+        let output = Command::new(env!("CARGO_BIN_EXE_fencepost-sim"))
+            .args(arguments)
+            .stdout(full)
+            .output()
+            .expect("the binary runs");
+        assert_eq!(output.status.code(), Some(70), "{arguments:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("stdout"), "{arguments:?}");
     }
 }
 
