@@ -7,7 +7,8 @@ use fencepost_core::bug::Bugs;
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{EffectId, NodeId};
 use fencepost_core::lease::{HeldLease, LeaseResource};
-use fencepost_core::store::command::{AcquireLeadership, Command, Heartbeat, RenewLeases};
+use fencepost_core::partition::PartitionId;
+use fencepost_core::store::command::{AcquireLeadership, AcquirePartitions, Command, Heartbeat, RenewLeases};
 use fencepost_core::store::reference::ReferenceStore;
 use fencepost_core::store::reply::{LeadershipReply, Reply};
 use fencepost_core::store::row::{NodeRole, NodeState};
@@ -17,7 +18,7 @@ use fencepost_core::time::{Span, Timestamp};
 use crate::atoms::atoms_of;
 use crate::epoch::{Tally, has_contention};
 use crate::history::Operation;
-use crate::search::Verdict;
+use crate::search::{Question, Verdict};
 use crate::timeline::Unexplained;
 use crate::universe::{START, nodes};
 use crate::verdict::{STEPS_MAX, explain};
@@ -161,6 +162,30 @@ fn what_nobody_heard_of_happens_once_at_the_most_and_not_before_it_was_asked() {
     assert!(!twice.is_explained(), "recorded twice and asked once");
     let early = Making::new().unheard(lead(a), 2, 3).answered(lead(b), 0, 1);
     assert!(!early.is_explained(), "denied because of a command that was not asked yet");
+}
+
+/// The renewal needs the grant, which was asked for only after a third one's answer: that one has to go first, although it
+/// has nothing to do with the renewal.
+#[test]
+fn whichever_atom_a_search_begins_with_it_overlooks_none_that_was_asked_later() {
+    let [_, b, c] = nodes();
+    let partition = |number| LeaseResource::Partition(PartitionId::new(number).expect("there is such a one"));
+    let renew = |node, number, token| {
+        let held = HeldLease { resource: partition(number), token: FencingToken::from_i64(token) };
+        Command::RenewLeases(RenewLeases { node, ttl: Span::from_secs(60), leases: vec![held] })
+    };
+    let grant = AcquirePartitions { node: b, nonce: EffectId(1), ttl: Span::from_secs(60), limit: 1 };
+    let history = Making::new()
+        .answered(renew(c, 5, 7), 1, 2)
+        .answered(Command::AcquirePartitions(grant), 3, 9)
+        .answered(renew(b, 0, 1), 0, 10);
+    let start = ReferenceStore::new(Bugs::NONE);
+    let atoms = atoms_of(&history.operations, &start);
+    let contents = history.store.dump();
+    let question = Question::new(&atoms, &start, Some(&contents));
+    for round in 0..10 {
+        assert!(question.is_explained_in_round(round), "in round {round}");
+    }
 }
 
 /// What a search that decides step by step has no end of: each may have written the row, and none can be told from it.

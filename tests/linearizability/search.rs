@@ -174,6 +174,13 @@ impl<'a> Question<'a> {
         }
     }
 
+    /// Whether one walk over all of them finds an order, with each atom at the moment of its call that this round has it at.
+    pub(crate) fn is_explained_in_round(&self, round: u64) -> bool {
+        let all: Vec<usize> = (0..self.atoms.len()).collect();
+        let mut search = Search::new(self, &all, Unheard::TookEffect, round, STEPS_MIN);
+        matches!(search.walk(self.start), Step::Found(_))
+    }
+
     /// The parts of the chosen that have nothing to do with each other.
     fn parts(&self, chosen: &[usize]) -> Vec<Vec<usize>> {
         let mut parts: Vec<Vec<usize>> = Vec::new();
@@ -404,12 +411,20 @@ impl<'a> Search<'a> {
         only_reads && matches!(atom.take_effect(moment), Some(Effect::None))
     }
 
-    /// Of what may be next, what has to do with the first, directly or through others that wait: the rest can as
-    /// well come after it. What writes things that others still want to read is tried after them.
+    /// Of what may be next, what has to do with the one that was answered first, directly or through others that wait: the
+    /// rest can as well come after it. It has to be that one: another's rival might be asked only after it was answered, and
+    /// has to be waited for. Where that one must wait for somebody itself, anything is worth trying. What writes things that
+    /// others still want to read is tried after them.
     fn worth_trying(&self, may: Vec<usize>) -> Vec<usize> {
-        let Some(first) = may.first().copied() else { return may };
-        let related = self.related(first);
-        let mut those: Vec<usize> = may.into_iter().filter(|at| related.contains(at)).collect();
+        let waiting = self.order.iter().copied().filter(|at| !self.done[*at]);
+        let answered = waiting.filter_map(|at| Some((self.atoms[at].answered?, at)));
+        let mut those = match answered.min().map(|(_, at)| at).or_else(|| may.first().copied()) {
+            Some(first) if may.contains(&first) => {
+                let related = self.related(first);
+                may.into_iter().filter(|at| related.contains(at)).collect()
+            }
+            Some(_) | None => may,
+        };
         let waiting_readers = |at: usize| {
             let reads = |rival: &&usize| !self.done[**rival] && self.atoms[at].spoils(&self.atoms[**rival]);
             self.rivals[at].iter().filter(reads).count()
