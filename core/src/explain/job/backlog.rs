@@ -1,0 +1,110 @@
+//! The backlog of a job: fires that are due and not in the ledger, what keeps them, and what is to become of them.
+//!
+//! What is to become of them is what `schedule::misfire` plans at this instant, as the owner of the partition would.
+
+use std::sync::Arc;
+
+use super::is_active;
+use crate::explain::facts::JobFacts;
+use crate::explain::owner;
+use crate::explain::statement::{Statement, statements};
+use crate::limits::{EXPLAINED_BACKLOG_MAX, FIRES_PER_PASS_MAX};
+use crate::schedule::misfire::{FirePlan, FirePlanInput, plan_fires};
+use crate::time::{Span, Timestamp};
+
+statements!("job/now",
+/// What of a job's fires is due and not recorded.
+Backlog {
+    /// Fires are due and not in the ledger yet; the statements after this one say what keeps them.
+    Late = "backlog_late" {
+        since: Timestamp, late: Span, fires: Option<u32>, is_counted_to_the_end: bool, cause: &'static str,
+    } => format!(
+        "The fire of {since} has been due for {late} and is not recorded: {}{}.",
+        match cause {
+            "partition_without_owner" => "nobody owns the partition",
+            "definition_unreadable" => "the definition cannot be read",
+            "put_off" => "it was put off",
+            _ => "the owner of the partition has not come to it",
+        },
+        match (fires, is_counted_to_the_end) {
+            (None | Some(0 | 1), _) => String::new(),
+            (Some(fires), true) => format!("; {fires} fires are due in all"),
+            (Some(fires), false) => format!("; at least {fires} fires are due in all"),
+        },
+    );
+    /// A scan may not pick it before that instant, since it could not be served.
+    PutOff = "put_off" {
+        until: Timestamp,
+    } => format!("It was put off until {until}.");
+    /// The version that looked last, or this one, cannot read the definition.
+    Unreadable = "definition_unreadable" {
+        reason: Arc<str>, schema: u16, zone_data: Arc<str>, by: &'static str,
+    } => format!("The definition cannot be read by schema {schema} with zone data {zone_data}: {reason}.");
+});
+
+/// A backlog that was found.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    told: Vec<Statement>,
+    /// What becomes of it, where the definition can be read.
+    pub(super) plan: Option<FirePlan>,
+}
+
+impl Found {
+    /// That it is late, and why.
+    pub(super) fn statements(&self) -> Vec<Statement> {
+        self.told.clone()
+    }
+}
+
+/// Why the job's definition cannot be read, by whoever looked last or by this process.
+pub(super) fn unreadable(facts: &JobFacts) -> Option<Statement> {
+    let noted = facts.job.unreadable.as_ref().map(|why| (why, "its_partitions_owner"));
+    let here = facts.job.definition.read().err().map(|why| (why, "this_process"));
+    let (why, by) = noted.or(here)?;
+    let (reason, schema, zone_data) = (why.reason.clone(), why.schema, why.zone_data.clone());
+    Some(Backlog::Unreadable { reason, schema, zone_data, by }.into())
+}
+
+/// The backlog, if there is one.
+pub(super) fn of(facts: &JobFacts) -> Option<Found> {
+    let (job, now) = (&facts.job, facts.now);
+    let since = job.next_fire_time.filter(|fire| *fire <= now && is_active(facts))?;
+    let definition = job.definition.read().ok();
+    let count = definition.map(|definition| {
+        let limit = EXPLAINED_BACKLOG_MAX + 1;
+        definition.bounds.fires_between(&definition.schedule, job.recorded_through, now, limit).len()
+    });
+    let plan = definition.map(|definition| {
+        plan_fires(&FirePlanInput {
+            schedule: &definition.schedule,
+            bounds: &definition.bounds,
+            runs_so_far: job.runs,
+            misfire: definition.misfire,
+            grace: definition.grace(),
+            recorded_through: job.recorded_through,
+            now,
+            limit: FIRES_PER_PASS_MAX,
+            valid_for: Span::ZERO,
+        })
+    });
+    let unowned = owner::partition_without_owner(job.partition, &facts.partition_lease, now);
+    let unreadable = unreadable(facts);
+    let put_off = Some(job.next_try_at).filter(|until| *until > now);
+    let cause = match (&unowned, &unreadable, put_off) {
+        (Some(_), _, _) => "partition_without_owner",
+        (None, Some(_), _) => "definition_unreadable",
+        (None, None, Some(_)) => "put_off",
+        (None, None, None) => "owner_behind",
+    };
+    let late = Backlog::Late {
+        since,
+        late: now.since(since),
+        fires: count.map(|count| u32::try_from(count.min(EXPLAINED_BACKLOG_MAX)).unwrap_or(u32::MAX)),
+        is_counted_to_the_end: count.is_some_and(|count| count <= EXPLAINED_BACKLOG_MAX),
+        cause,
+    };
+    let put_off = put_off.map(|until| Statement::from(Backlog::PutOff { until }));
+    let told = [Some(late.into()), unowned, unreadable, put_off].into_iter().flatten().collect();
+    Some(Found { told, plan })
+}
