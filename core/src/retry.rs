@@ -108,8 +108,13 @@ pub fn after_loss(policy: &RetryPolicy, rescues: u32, lost_starts: u32) -> Verdi
     if rescues > policy.max_rescues || lost_starts > policy.max_lost_starts {
         return Verdict::GiveUp(DeadLetterReason::RescuesSpent);
     }
-    let losses = rescues.saturating_add(lost_starts);
-    Verdict::RetryIn(doubled(RESCUE_DELAY_BASE, losses.saturating_sub(1)).min(RESCUE_DELAY_MAX))
+    Verdict::RetryIn(rescue_delay(rescues.saturating_add(lost_starts)))
+}
+
+/// The delay after the loss that makes it so many in all.
+#[must_use]
+pub fn rescue_delay(losses: u32) -> Span {
+    doubled(RESCUE_DELAY_BASE, losses.saturating_sub(1)).min(RESCUE_DELAY_MAX)
 }
 
 /// The two counts of losses, rescues and lost starts, once a lease with this sign of a start is lost too.

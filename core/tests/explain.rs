@@ -110,7 +110,7 @@ fn the_documented_codes_are_those_that_explain() {
 fn tables() -> Vec<(&'static str, String)> {
     let mut tables: Vec<(&'static str, String)> = Vec::new();
     for entry in codes() {
-        let fields: Vec<String> = entry.fields.iter().map(|field| format!("`{field}`")).collect();
+        let fields: Vec<String> = entry.fields().map(|field| format!("`{field}`")).collect();
         let line = format!("| `{}` | {} | {} |\n", entry.code, entry.meaning(), fields.join(" "));
         match tables.iter_mut().find(|(list, _)| *list == entry.list) {
             Some((_, table)) => table.push_str(&line),

@@ -74,7 +74,7 @@ pub struct ExecutionFacts {
     pub nodes: Vec<NodeRow>,
     /// The node that holds its lease, or held the latest; also where it is offline.
     pub worker: Option<NodeRow>,
-    /// How many replays of it were made.
+    /// The number of its latest replay; 0 where there is none.
     pub replays: u32,
 }
 

@@ -21,7 +21,7 @@ pub fn explain_job(facts: &JobFacts) -> Explanation {
     let mut now: Vec<Statement> = backlog.iter().flat_map(backlog::Found::statements).collect();
     now.extend(standing::of(facts));
     let future = fires::of(facts, backlog.as_ref());
-    let late = backlog.is_some().then(|| now.first()).flatten();
+    let late = now.first().filter(|_| backlog.as_ref().is_some_and(|found| found.is_trouble));
     Explanation {
         at: facts.now,
         headline: late

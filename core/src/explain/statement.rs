@@ -51,8 +51,8 @@ pub struct CodeEntry {
     /// The code.
     pub code: &'static str,
     meaning: &'static str,
-    /// The names of its fields, without their units.
-    pub fields: &'static [&'static str],
+    /// Names and units.
+    fields: &'static [(&'static str, &'static str)],
 }
 
 impl CodeEntry {
@@ -60,7 +60,7 @@ impl CodeEntry {
         list: &'static str,
         code: &'static str,
         meaning: &'static str,
-        fields: &'static [&'static str],
+        fields: &'static [(&'static str, &'static str)],
     ) -> Self {
         Self { list, code, meaning, fields }
     }
@@ -69,6 +69,11 @@ impl CodeEntry {
     #[must_use]
     pub fn meaning(&self) -> &'static str {
         self.meaning.trim()
+    }
+
+    /// The names of its fields, as in JSON.
+    pub fn fields(&self) -> impl Iterator<Item = String> + use<> {
+        self.fields.iter().map(|(name, unit)| format!("{name}{unit}"))
     }
 }
 
@@ -147,7 +152,10 @@ macro_rules! statements {
         impl $name {
             /// Its codes.
             pub(in crate::explain) const CODES: &'static [$crate::explain::statement::CodeEntry] = &[
-                $($crate::explain::statement::CodeEntry::new($list, $code, $meaning, &[$(stringify!($field)),*]),)+
+                $($crate::explain::statement::CodeEntry::new($list, $code, $meaning, &[$((
+                    stringify!($field),
+                    <$kind as $crate::explain::statement::Field>::UNIT,
+                )),*]),)+
             ];
         }
 
@@ -193,9 +201,39 @@ pub(super) fn on_worker(worker: Option<&NodeId>) -> String {
     worker.map(|worker| format!(" on worker {worker}")).unwrap_or_default()
 }
 
-/// `1 time`, `2 times`.
+/// `once`, `2 times`.
 pub(super) fn times(count: u32) -> String {
     if count == 1 { "once".to_owned() } else { format!("{count} times") }
+}
+
+/// `1 worker`, `2 workers`.
+pub(super) fn many(count: u32, of: &str) -> String {
+    format!("{count} {of}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A span as people say it: its two largest units, cut off below; milliseconds only under a minute.
+pub(super) fn in_words(span: Span) -> String {
+    let millis = span.as_millis();
+    let (seconds, minutes, hours, days) =
+        (millis / 1_000, millis / 60_000, millis / 3_600_000, millis / 86_400_000);
+    let two = |large: u64, name: &str, small: u64, small_name: &str| {
+        if small == 0 { format!("{large}{name}") } else { format!("{large}{name} {small}{small_name}") }
+    };
+    if days > 0 {
+        two(days, "d", hours % 24, "h")
+    } else if hours > 0 {
+        two(hours, "h", minutes % 60, "m")
+    } else if minutes > 0 {
+        two(minutes, "m", seconds % 60, "s")
+    } else if millis == 0 && span > Span::ZERO {
+        format!("{}us", span.as_micros())
+    } else if seconds > 0 && millis % 1_000 == 0 {
+        format!("{seconds}s")
+    } else if seconds > 0 {
+        format!("{seconds}.{:03}s", millis % 1_000)
+    } else {
+        format!("{millis}ms")
+    }
 }
 
 #[cfg(test)]
@@ -209,5 +247,23 @@ mod tests {
         let long: Arc<str> = "ä".repeat(500).into();
         assert_eq!(quoted(Some(&long)).chars().count(), QUOTE_CHARS_MAX + 5);
         assert_eq!(quoted(None), "");
+    }
+
+    #[test]
+    fn what_explains_a_span_says_its_two_largest_units() {
+        let said = [
+            (0, "0ms"),
+            (7, "7us"),
+            (931_640, "931ms"),
+            (1_916_015, "1.916s"),
+            (60_000_000, "1m"),
+            (598_500_000, "9m 58s"),
+            (3_720_000_000, "1h 2m"),
+            (90_000_000_000, "1d 1h"),
+        ];
+        for (micros, words) in said {
+            assert_eq!(in_words(Span::from_micros(micros)), words);
+        }
+        assert_eq!(many(1, "worker"), "1 worker");
     }
 }

@@ -117,6 +117,13 @@ fn backlogs() -> Vec<(&'static str, JobFacts)> {
     };
     vec![
         ("job_late_without_owner", with(late(""), |facts| facts.partition_lease.expires_at = at("09:00:40"))),
+        (
+            "job_due_this_very_second",
+            with(late(""), |facts| {
+                facts.now = at("09:01:00.050");
+                facts.partition_lease.expires_at = at("09:01:05");
+            }),
+        ),
         ("job_late_its_owner_is_behind", late(r#","misfire":{"catch_up":{"cap":3}}"#)),
         ("job_late_by_more_than_is_counted", {
             let every_second = definition(r#"{"kind":"cron","expr":"* * * * * *"}"#, r#","misfire":"skip""#);

@@ -9,7 +9,7 @@ use super::past::{self, Place};
 use crate::execution::{AttemptEnd, CancelState, DeadLetterReason, ExecutionState};
 use crate::explain::facts::ExecutionFacts;
 use crate::explain::owner;
-use crate::explain::statement::{Statement, of_most, statements};
+use crate::explain::statement::{Statement, in_words, many, of_most, statements};
 use crate::job::DeadLetters;
 use crate::lease::may_be_taken;
 use crate::retry::{self, Verdict, count_loss, redispatch_delay};
@@ -47,7 +47,7 @@ Future {
     /// The attempt times out, by its worker's clock.
     TimesOut = "attempt_times_out" {
         about: Timestamp, timeout: Span,
-    } => format!("The attempt times out about {about}, {timeout} after it started, by its worker's clock.");
+    } => format!("The attempt times out about {about}, {} after it started, by its worker's clock.", in_words(timeout));
     /// Its lease lapses unless it is renewed.
     LeaseLapses = "lease_lapses" {
         at: Timestamp, swept_by: Timestamp,
@@ -58,7 +58,7 @@ Future {
     } => format!(
         "The sweep is due by {by} and makes it {becomes}{}.",
         match (delay, reason) {
-            (Some(delay), _) => format!(", to be tried again {delay} later"),
+            (Some(delay), _) => format!(", to be tried again {} later", in_words(delay)),
             (None, Some(reason)) => format!(" ({reason})"),
             (None, None) => String::new(),
         },
@@ -66,7 +66,7 @@ Future {
     /// A retryable failure now would be followed by another attempt.
     FailureRetried = "on_failure_retried" {
         attempt: u32, max_attempts: u32, delay: Span,
-    } => format!("If attempt {attempt} of {max_attempts} fails retryably now, the next follows {delay} later.");
+    } => format!("If attempt {attempt} of {max_attempts} fails retryably now, the next follows {} later.", in_words(delay));
     /// A retryable failure now would be the end.
     FailureGivenUp = "on_failure_given_up" {
         attempt: u32, max_attempts: u32, reason: DeadLetterReason, becomes: ExecutionState,
@@ -74,7 +74,7 @@ Future {
     /// The loss of its worker would be followed by a rescue.
     LossRescued = "on_loss_rescued" {
         delay: Span,
-    } => format!("If its worker is lost, it is tried again {delay} after the sweep, at the cost of no attempt.");
+    } => format!("If its worker is lost, it is tried again {} after the sweep, at the cost of no attempt.", in_words(delay));
     /// The loss of its worker would be the end.
     LossGivenUp = "on_loss_given_up" {
         reason: DeadLetterReason, becomes: ExecutionState,
@@ -87,9 +87,10 @@ Future {
     Budget = "budget" {
         attempts_left: u32, rescues_left: u32, lost_starts_left: u32, age: Span, age_left: Option<Span>,
     } => format!(
-        "Left are {attempts_left} attempts, {rescues_left} rescues and {lost_starts_left} lost starts{}.",
+        "Left are {}, {} and {}{}.",
+        many(attempts_left, "attempt"), many(rescues_left, "rescue"), many(lost_starts_left, "lost start"),
         age_left.map_or_else(
-            || ", at any age".to_owned(), |left| format!(", and {left} of the age up to which it is retried"),
+            || ", at any age".to_owned(), |left| format!(", and {} of the age up to which it is retried", in_words(left)),
         ),
     );
     /// It has ended: nothing more happens to it by itself.

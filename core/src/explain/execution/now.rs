@@ -10,7 +10,7 @@ use super::definition;
 use crate::execution::{CancelState, ExecutionState, LeaseSign, WaitReason};
 use crate::explain::facts::ExecutionFacts;
 use crate::explain::owner;
-use crate::explain::statement::{Statement, statements, times};
+use crate::explain::statement::{Statement, in_words, many, statements, times};
 use crate::fencing::FencingToken;
 use crate::id::{DispatchNo, NodeId};
 use crate::lease::may_be_taken;
@@ -24,8 +24,8 @@ Now {
     NotConfirmed = "outbox_not_confirmed" {
         since: Timestamp, age: Span, dispatch_no: DispatchNo, committed_by: NodeId, read_back: u32,
     } => format!(
-        "Pending: dispatch {} was committed at {since} and the broker has not confirmed it for {age}{}.",
-        dispatch_no.0,
+        "Pending: dispatch {} was committed at {since} and the broker has not confirmed it for {}{}.",
+        dispatch_no.0, in_words(age),
         if read_back == 0 { String::new() } else { format!(", though it was read back {}", times(read_back)) },
     );
     /// The outbox row of an older dispatch is there as well.
@@ -36,8 +36,8 @@ Now {
     NotReceived = "dispatched_not_received" {
         since: Timestamp, age: Span, dispatch_no: DispatchNo, redispatches: u32,
     } => format!(
-        "Pending: dispatch {} of {since} is with the broker, and for {age} no worker has asked for its lease{}.",
-        dispatch_no.0,
+        "Pending: dispatch {} of {since} is with the broker, and for {} no worker has asked for its lease{}.",
+        dispatch_no.0, in_words(age),
         if redispatches == 0 { String::new() } else { format!("; it was dispatched again {}", times(redispatches)) },
     );
     /// The broker had no queue for its handler: no worker that has it was ever connected, or its queue was deleted.
@@ -78,7 +78,8 @@ Now {
     Workers = "workers_present" {
         handler: Option<Arc<str>>, handler_version: Option<u32>, active: u32, draining: u32,
     } => format!(
-        "{active} workers are active and {draining} drain; whether one of them has the handler{}{} is not on record.",
+        "Present are {}, {draining} of them draining; whether one has the handler{}{} is not on record.",
+        many(active + draining, "worker"),
         named(&handler),
         handler_version.map(|version| format!(" in version {version}")).unwrap_or_default(),
     );
@@ -86,13 +87,14 @@ Now {
     WaitsForRetry = "waits_for_retry" {
         since: Option<Timestamp>, attempts: u32, due: Option<Timestamp>,
     } => format!(
-        "Waits for its next attempt{}, after {attempts} failed ones.",
+        "Waits for its next attempt{}{}.",
         due.map(|at| format!(", due at {at}")).unwrap_or_default(),
+        if attempts == 0 { String::new() } else { format!(", after {}", many(attempts, "failed one")) },
     );
     /// Its next attempt is due, and the owner of its partition has not dispatched it yet.
     RetryOverdue = "retry_overdue" {
         since: Timestamp, late: Span, attempts: u32,
-    } => format!("Its next attempt was due at {since}, {late} ago, and is not dispatched yet.");
+    } => format!("Its next attempt was due at {since}, {} ago, and is not dispatched yet.", in_words(late));
     /// A worker runs it under a lease.
     Running = "running" {
         worker: Option<NodeId>, worker_label: Option<Arc<str>>, worker_seen_at: Option<Timestamp>,
@@ -109,10 +111,10 @@ Now {
         renewed_at: Option<Timestamp>, assumed_lease: Span, expires_at: Timestamp,
     } => match renewed_at {
         Some(at) => format!(
-            "Its lease was last renewed about {at}, if its worker leases for {assumed_lease} as this process would; it lasts until {expires_at}."
+            "Its lease was last renewed about {at}, if its worker leases for {} as this process would; it lasts until {expires_at}.", in_words(assumed_lease),
         ),
         None => format!(
-            "Its lease was renewed and lasts until {expires_at}; when it was is not on record, and its worker's lease is not the {assumed_lease} of this process."
+            "Its lease was renewed and lasts until {expires_at}; when it was is not on record, and its worker's lease is not the {} of this process.", in_words(assumed_lease),
         ),
     };
     /// Its lease was granted and not renewed since: there is no sign of a start yet.
@@ -140,8 +142,13 @@ Now {
     );
     /// An operator asked for it to stop; whether its worker has heard is not on record.
     CancelRequested = "cancel_requested" {
-        heard_by: Timestamp,
-    } => format!("It was asked to stop; its worker hears of that with its next renewal, or loses its lease at {heard_by}.");
+        heard_by: Option<Timestamp>,
+    } => match heard_by {
+        Some(at) => format!(
+            "It was asked to stop; its worker hears of that with its next renewal, or loses its lease at {at}."
+        ),
+        None => "It was asked to stop, and its worker has not ended it within its lease.".to_owned(),
+    };
     /// It has ended.
     Ended = "ended" {
         state: ExecutionState, at: Option<Timestamp>,
@@ -149,7 +156,7 @@ Now {
     /// It has ended, and outbox rows of it are left, which the sweep removes.
     LeftOver = "outbox_rows_left" {
         rows: u32,
-    } => format!("It has ended and {rows} outbox rows of it are left; the sweep removes them.");
+    } => format!("It has ended, and {} of it left for the sweep to remove.", if rows == 1 { "one outbox row is".to_owned() } else { format!("{rows} outbox rows are") });
 });
 
 fn named(handler: &Option<Arc<str>>) -> String {
@@ -291,7 +298,8 @@ fn running(facts: &ExecutionFacts) -> Vec<Statement> {
         }
         .into(),
     ];
-    if may_be_taken(row.expires_at, facts.now) {
+    let lapsed = may_be_taken(row.expires_at, facts.now);
+    if lapsed {
         let since = Some(row.expires_at).filter(|at| *at <= facts.now);
         told.insert(0, Now::LeaseExpired { since, token: row.token, worker: row.owner }.into());
         told.extend(owner::no_leader(&facts.leadership, facts.now));
@@ -299,7 +307,7 @@ fn running(facts: &ExecutionFacts) -> Vec<Statement> {
         told.push(renewal(facts).into());
     }
     if row.cancel == CancelState::Requested {
-        told.push(Now::CancelRequested { heard_by: row.expires_at }.into());
+        told.push(Now::CancelRequested { heard_by: Some(row.expires_at).filter(|_| !lapsed) }.into());
     }
     let is_there = |node: &crate::store::row::NodeRow| {
         node.state != NodeState::Offline && node.is_live(facts.spans.node_stale_after, facts.now)

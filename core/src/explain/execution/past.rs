@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::definition;
 use crate::execution::{AttemptEnd, CancelState, DeadLetterReason, ExecutionState};
 use crate::explain::facts::ExecutionFacts;
-use crate::explain::statement::{Statement, of_most, on_worker, quoted, statements};
+use crate::explain::statement::{Statement, in_words, many, of_most, on_worker, quoted, statements};
 use crate::fencing::FencingToken;
 use crate::id::{ExecutionId, JobVersion, NodeId, Occurrence};
 use crate::limits::EXPLAINED_RUNS_MAX;
@@ -23,8 +23,8 @@ Past {
     Materialised = "materialised" {
         at: Timestamp, due_at: Timestamp, late: Span, job_version: JobVersion, token: FencingToken,
     } => format!(
-        "Due at {due_at}, made an execution {late} later, under version {} of its job and token {token} of its partition.",
-        job_version.0,
+        "Due at {due_at}, made an execution {} later, under version {} of its job and token {token} of its partition.",
+        in_words(late), job_version.0,
     );
     /// An operator triggered it.
     Triggered = "triggered" {
@@ -39,8 +39,9 @@ Past {
         at: Timestamp, due_at: Timestamp, late: Span, grace: Option<Span>, job_version: JobVersion,
         token: FencingToken,
     } => format!(
-        "Skipped: due at {due_at}, it was looked at {late} later{}, and the misfire policy of version {} passed it over.",
-        grace.map(|grace| format!(", past the grace of {grace}")).unwrap_or_default(),
+        "Skipped: due at {due_at}, it was looked at {} later{}, and the misfire policy of version {} passed it over.",
+        in_words(late),
+        grace.map(|grace| format!(", past the grace of {}", in_words(grace))).unwrap_or_default(),
         job_version.0,
     );
     /// Older runs are left out; `GET /v1/executions/{id}` lists all.
@@ -119,7 +120,7 @@ Past {
             DeadLetterReason::Exhausted => format!("all attempts are used up ({attempts}{})", of_most(max_attempts)),
             DeadLetterReason::TooOld => format!(
                 "after attempt {attempts} the next would have come later than its job retries{}",
-                max_age.map(|age| format!(" ({age} after it was due)")).unwrap_or_default(),
+                max_age.map(|age| format!(" ({} after it was due)", in_words(age))).unwrap_or_default(),
             ),
             DeadLetterReason::RescuesSpent => format!(
                 "it took too many workers with it ({rescues}{} after a sign of a start, {lost_starts}{} without)",
@@ -143,7 +144,7 @@ Past {
     /// It was cancelled between two runs.
     CancelledBetween = "cancelled_between_runs" {
         at: Timestamp, attempts: u32, with_its_job: bool,
-    } => format!("Cancelled at {at} while no worker had it, after {attempts} failed attempts{}.", with_job(with_its_job));
+    } => format!("Cancelled at {at} while no worker had it, after {}{}.", many(attempts, "failed attempt"), with_job(with_its_job));
     /// It was cancelled while it ran; `ended_by` says how the run ended.
     CancelledRunning = "cancelled_while_running" {
         at: Timestamp, token: FencingToken, ended_by: &'static str,
@@ -157,7 +158,7 @@ Past {
 });
 
 fn followed(rule: &str, delay: Option<Span>) -> String {
-    let delay = delay.map(|delay| delay.to_string());
+    let delay = delay.map(in_words);
     match (rule, delay) {
         ("backoff", Some(delay)) => format!("by the backoff another was due {delay} later"),
         ("retry_after", Some(delay)) => format!("its target asked for another {delay} later"),
@@ -320,11 +321,20 @@ pub(super) fn after_loss(
         | ExecutionState::DeadLettered
         | ExecutionState::Failed
         | ExecutionState::Cancelled
-        | ExecutionState::Skipped => match stored_delay(row, run, place) {
-            Some(delay) => ("rescue", Some(delay)),
-            None => ("not_recorded", None),
-        },
+        | ExecutionState::Skipped => {
+            let delay =
+                stored_delay(row, run, place).unwrap_or_else(|| retry::rescue_delay(losses(facts, run)));
+            ("rescue", Some(delay))
+        }
     }
+}
+
+/// How many leases had been lost with this one: those in all but those of later tokens.
+fn losses(facts: &ExecutionFacts, run: &AttemptRow) -> u32 {
+    let later =
+        facts.attempts.iter().filter(|other| other.end == AttemptEnd::Lost && other.token > run.token);
+    let all = facts.execution.rescues.saturating_add(facts.execution.lost_starts);
+    all.saturating_sub(u32::try_from(later.count()).unwrap_or(u32::MAX))
 }
 
 fn late(refusal: &RefusalRow) -> Option<Past> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::is_active;
 use crate::explain::facts::JobFacts;
 use crate::explain::owner;
-use crate::explain::statement::{Statement, statements};
+use crate::explain::statement::{Statement, in_words, statements};
 use crate::limits::{EXPLAINED_BACKLOG_MAX, FIRES_PER_PASS_MAX};
 use crate::schedule::misfire::{FirePlan, FirePlanInput, plan_fires};
 use crate::time::{Span, Timestamp};
@@ -19,7 +19,8 @@ Backlog {
     Late = "backlog_late" {
         since: Timestamp, late: Span, fires: Option<u32>, is_counted_to_the_end: bool, cause: &'static str,
     } => format!(
-        "The fire of {since} has been due for {late} and is not recorded: {}{}.",
+        "The fire of {since} has been due for {} and is not recorded: {}{}.",
+        in_words(late),
         match cause {
             "partition_without_owner" => "nobody owns the partition",
             "definition_unreadable" => "the definition cannot be read",
@@ -46,6 +47,8 @@ Backlog {
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     told: Vec<Statement>,
+    /// Whether it is more than a fire on time whose turn comes.
+    pub(super) is_trouble: bool,
     /// What becomes of it, where the definition can be read.
     pub(super) plan: Option<FirePlan>,
 }
@@ -104,7 +107,10 @@ pub(super) fn of(facts: &JobFacts) -> Option<Found> {
         is_counted_to_the_end: count.is_some_and(|count| count <= EXPLAINED_BACKLOG_MAX),
         cause,
     };
+    // The owner of the partition comes to what is due within the job's own grace as a rule.
+    let is_missed = definition.is_none_or(|definition| now.since(since) > definition.grace());
+    let is_trouble = is_missed || cause != "owner_behind";
     let put_off = put_off.map(|until| Statement::from(Backlog::PutOff { until }));
     let told = [Some(late.into()), unowned, unreadable, put_off].into_iter().flatten().collect();
-    Some(Found { told, plan })
+    Some(Found { told, is_trouble, plan })
 }

@@ -4,7 +4,7 @@ use super::{backlog, is_active};
 use crate::execution::ExecutionState;
 use crate::explain::facts::JobFacts;
 use crate::explain::owner;
-use crate::explain::statement::{Statement, statements};
+use crate::explain::statement::{Statement, many, statements};
 use crate::id::JobVersion;
 use crate::limits::EXPLAINED_LIVE_MAX;
 use crate::time::Timestamp;
@@ -16,13 +16,13 @@ Now {
     Watermark = "recorded_through" {
         recorded_through: Timestamp, next_fire_time: Option<Timestamp>, runs: u64, job_version: JobVersion,
     } => format!(
-        "Every fire up to {recorded_through} is in the ledger, {runs} of them ran; the first after it is {}.",
+        "Every fire up to {recorded_through} is in the ledger, {runs} became executions; the first after it is {}.",
         next_fire_time.map_or_else(|| "none".to_owned(), |fire| fire.to_string()),
     );
     /// What of it is live; each number is counted up to a bound.
     Live = "live_executions" {
         pending: u32, running: u32, retry_wait: u32, counted_up_to: u32,
-    } => format!("{pending} executions are pending, {running} running, {retry_wait} wait for a retry.");
+    } => format!("Live are {}: {pending} pending, {running} running, {retry_wait} waiting for a retry.", many(pending + running + retry_wait, "execution"));
 });
 
 /// All of it.
