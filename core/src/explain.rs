@@ -8,11 +8,12 @@
 //! and the statement that relies on it says so.
 //!
 //! - [`facts`]: what is looked at. - [`statement`]: what is told, and the table of all codes.
-//! - `execution`, `job`: the two explanations. - `lag`: the stages of an execution. - `owner`: who may act.
+//! - `execution`, `job`: the two explanations. - `lag`: the stages of an execution. - `owner`: who may act. - [`rule`]: why.
 //!
 //! To add what an explanation should know of: give [`facts`] the rows, and a list of statements the case.
 
 pub mod facts;
+pub mod rule;
 pub mod statement;
 
 mod execution;

@@ -30,7 +30,7 @@ use fencepost_core::time::{Span, Timestamp};
 use fencepost_tests::{own_database, waiting};
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
-use sqlx::PgPool;
+use sqlx::{ConnectOptions, PgPool};
 use uuid::Uuid;
 
 const SCHEDULER: NodeId = NodeId::from_u128(0x51);

@@ -1,5 +1,6 @@
 //! Who may act: the owner of a partition and the leader, as their leases tell.
 
+use crate::explain::rule::VacancyCause;
 use crate::explain::statement::{CodeEntry, Statement, statements};
 use crate::fencing::FencingToken;
 use crate::id::NodeId;
@@ -24,11 +25,11 @@ Owner {
     );
     /// Nobody owns the job's partition, so nothing of it is materialised, promoted or read back.
     Unowned = "partition_without_owner" {
-        partition: PartitionId, since: Option<Timestamp>, cause: &'static str, last_token: FencingToken,
+        partition: PartitionId, since: Option<Timestamp>, cause: VacancyCause, last_token: FencingToken,
     } => format!("Partition {} has no owner{}", partition.number(), unowned(since, cause, last_token));
     /// There is no leader, so nothing is swept.
     NoLeader = "no_leader" {
-        since: Option<Timestamp>, cause: &'static str, last_token: FencingToken,
+        since: Option<Timestamp>, cause: VacancyCause, last_token: FencingToken,
     } => format!("There is no leader to sweep{}", unowned(since, cause, last_token));
 });
 
@@ -36,37 +37,44 @@ Owner {
 #[derive(Clone, Copy, Debug)]
 struct Vacancy {
     since: Option<Timestamp>,
-    cause: &'static str,
+    cause: VacancyCause,
 }
 
 /// Who holds a lease, or why nobody does. A release leaves no instant behind, nor does a lease from before the clock
 /// stepped back.
 fn held(lease: &LeaseRow, now: Timestamp) -> Result<NodeId, Vacancy> {
     let Some(owner) = lease.owner else {
-        let cause = if lease.token == FencingToken::NEVER { "never_granted" } else { "released" };
+        let cause = if lease.token == FencingToken::NEVER {
+            VacancyCause::NeverGranted
+        } else {
+            VacancyCause::Released
+        };
         return Err(Vacancy { since: None, cause });
     };
     if !may_be_taken(lease.expires_at, now) {
         return Ok(owner);
     }
     if lease.expires_at > now {
-        return Err(Vacancy { since: None, cause: "clock_stepped_back" });
+        return Err(Vacancy { since: None, cause: VacancyCause::ClockSteppedBack });
     }
-    Err(Vacancy { since: Some(lease.expires_at), cause: "expired" })
+    Err(Vacancy { since: Some(lease.expires_at), cause: VacancyCause::Expired })
 }
 
-fn unowned(since: Option<Timestamp>, cause: &str, last_token: FencingToken) -> String {
-    match (cause, since) {
-        ("never_granted", _) => ": it was never granted.".to_owned(),
-        ("expired", Some(since)) => {
-            format!(" since {since}, when the lease under token {last_token} lapsed.")
+fn unowned(since: Option<Timestamp>, cause: VacancyCause, last_token: FencingToken) -> String {
+    match cause {
+        VacancyCause::NeverGranted => ": it was never granted.".to_owned(),
+        VacancyCause::Released => {
+            format!(": token {last_token} was released; the row does not say when.")
         }
-        ("clock_stepped_back", _) => {
+        VacancyCause::Expired => {
+            let since = since.map(|at| format!(" since {at}")).unwrap_or_default();
+            format!("{since}, when the lease under token {last_token} lapsed.")
+        }
+        VacancyCause::ClockSteppedBack => {
             format!(
                 ": the lease under token {last_token} reaches further ahead than any, and counts as dead."
             )
         }
-        (_, _) => format!(": token {last_token} was released; the row does not say when."),
     }
 }
 

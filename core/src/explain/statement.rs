@@ -10,7 +10,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::execution::{DeadLetterReason, ExecutionState};
+use crate::execution::{DeadLetterReason, ExecutionState, SkipReason};
 use crate::fencing::FencingToken;
 use crate::id::{DispatchNo, ExecutionId, JobVersion, NodeId};
 use crate::partition::PartitionId;
@@ -112,9 +112,9 @@ fields!(
     ExecutionId => |it| it.to_string();
     ExecutionState => |it| it.name();
     DeadLetterReason => |it| it.name();
+    SkipReason => |it| it.name();
     Arc<str> => |it| it.as_ref();
     String => |it| it.as_str();
-    &'static str => |it| *it;
     u16 => |it| *it;
     u32 => |it| *it;
     u64 => |it| *it;

@@ -9,6 +9,7 @@ use super::past::{self, Place};
 use crate::execution::{AttemptEnd, CancelState, DeadLetterReason, ExecutionState};
 use crate::explain::facts::ExecutionFacts;
 use crate::explain::owner;
+use crate::explain::rule::Rule;
 use crate::explain::statement::{Statement, in_words, many, of_most, statements};
 use crate::job::DeadLetters;
 use crate::lease::may_be_taken;
@@ -32,16 +33,16 @@ Future {
     } => format!("Not asked for by {at}, it is dispatched again by the sweep.");
     /// It is dispatched for its next attempt.
     NextAttempt = "next_attempt" {
-        at: Timestamp, attempt: u32, max_attempts: Option<u32>, rule: &'static str, delay: Option<Span>,
+        at: Timestamp, attempt: u32, max_attempts: Option<u32>, rule: Rule, delay: Option<Span>,
     } => format!(
         "Attempt {attempt}{} is dispatched at {at}{}.",
         of_most(max_attempts),
         match rule {
-            "backoff" => ", by the backoff after its failure",
-            "retry_after" => ", as its target asked",
-            "rescue" => ", by the delay after a worker's loss",
-            "given_back" => ", since it was given back",
-            _ => "",
+            Rule::Backoff => ", by the backoff after its failure",
+            Rule::RetryAfter => ", as its target asked",
+            Rule::Rescue => ", by the delay after a worker's loss",
+            Rule::GivenBack => ", since it was given back",
+            Rule::BackoffOrRetryAfter | Rule::Cancel | Rule::GivenUp | Rule::NotRecorded => "",
         },
     );
     /// The attempt times out, by its worker's clock.
@@ -139,8 +140,10 @@ fn next_attempt(facts: &ExecutionFacts, at: Timestamp) -> Future {
     let (rule, delay) = match last.map(|run| (run, run.end)) {
         Some((run, AttemptEnd::FailedRetryably)) => past::after_failure(facts, run, Place::Latest),
         Some((run, AttemptEnd::Lost)) => past::after_loss(facts, run, Place::Latest),
-        Some((run, AttemptEnd::Released | AttemptEnd::Cancelled)) => ("given_back", Some(at.since(run.at))),
-        Some((_, AttemptEnd::FailedForGood)) | None => ("not_recorded", None),
+        Some((run, AttemptEnd::Released | AttemptEnd::Cancelled)) => {
+            (Rule::GivenBack, Some(at.since(run.at)))
+        }
+        Some((_, AttemptEnd::FailedForGood)) | None => (Rule::NotRecorded, None),
     };
     Future::NextAttempt {
         at,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::definition;
 use crate::execution::{AttemptEnd, CancelState, DeadLetterReason, ExecutionState};
 use crate::explain::facts::ExecutionFacts;
+use crate::explain::rule::{LossBudget, Rule, StopEnd};
 use crate::explain::statement::{Statement, in_words, many, of_most, on_worker, quoted, statements};
 use crate::fencing::FencingToken;
 use crate::id::{ExecutionId, JobVersion, NodeId, Occurrence};
@@ -51,7 +52,7 @@ Past {
     /// A run failed with an error after which trying again makes sense; it counts as an attempt.
     AttemptFailed = "attempt_failed" {
         at: Timestamp, attempt: u32, max_attempts: Option<u32>, token: FencingToken, worker: Option<NodeId>,
-        error: Option<Arc<str>>, rule: &'static str, delay: Option<Span>,
+        error: Option<Arc<str>>, rule: Rule, delay: Option<Span>,
     } => format!(
         "Attempt {attempt}{}{} failed{}; {}.",
         of_most(max_attempts), on_worker(worker.as_ref()), quoted(error.as_ref()), followed(rule, delay),
@@ -74,8 +75,8 @@ Past {
     } => format!("Its handler was stopped{} at {at}, as the cancel asked.", on_worker(worker.as_ref()));
     /// A worker was lost: its lease lapsed and was taken over, which costs no attempt but a rescue or a lost start.
     WorkerLost = "worker_lost" {
-        at: Timestamp, attempt: u32, token: FencingToken, worker: Option<NodeId>, budget: Option<&'static str>,
-        rule: &'static str, delay: Option<Span>,
+        at: Timestamp, attempt: u32, token: FencingToken, worker: Option<NodeId>, budget: Option<LossBudget>,
+        rule: Rule, delay: Option<Span>,
     } => format!(
         "The lease{} under token {token} lapsed and was taken over at {at}, which costs {} and no attempt; {}.",
         on_worker(worker.as_ref()), budget_in_words(budget), followed(rule, delay),
@@ -147,36 +148,37 @@ Past {
     } => format!("Cancelled at {at} while no worker had it, after {}{}.", many(attempts, "failed attempt"), with_job(with_its_job));
     /// It was cancelled while it ran; `ended_by` says how the run ended.
     CancelledRunning = "cancelled_while_running" {
-        at: Timestamp, token: FencingToken, ended_by: &'static str,
+        at: Timestamp, token: FencingToken, ended_by: StopEnd,
     } => format!("Cancelled at {at}: it was asked to stop while it ran, and {}.", match ended_by {
-        "stopped" => "its worker stopped the handler",
-        "lease_lapsed" => "its lease lapsed before its worker answered",
-        "failure" => "its attempt failed instead",
-        "given_back" => "its worker gave it back",
-        _ => "its run ended",
+        StopEnd::Stopped => "its worker stopped the handler",
+        StopEnd::LeaseLapsed => "its lease lapsed before its worker answered",
+        StopEnd::Failure => "its attempt failed instead",
+        StopEnd::GivenBack => "its worker gave it back",
+        StopEnd::NotRecorded => "its run ended",
     });
 });
 
-fn followed(rule: &str, delay: Option<Span>) -> String {
-    let delay = delay.map(in_words);
-    match (rule, delay) {
-        ("backoff", Some(delay)) => format!("by the backoff another was due {delay} later"),
-        ("retry_after", Some(delay)) => format!("its target asked for another {delay} later"),
-        ("backoff_or_retry_after", Some(delay)) => {
-            format!("another was due {delay} later by the backoff, unless its target named another time")
+fn followed(rule: Rule, delay: Option<Span>) -> String {
+    let later = delay.map(|delay| format!(" {} later", in_words(delay))).unwrap_or_default();
+    match rule {
+        Rule::Backoff => format!("by the backoff another was due{later}"),
+        Rule::RetryAfter => format!("its target asked for another{later}"),
+        Rule::BackoffOrRetryAfter => {
+            format!("another was due{later} by the backoff, unless its target named another time")
         }
-        ("rescue", Some(delay)) => format!("by the rescue delay another was due {delay} later"),
-        ("cancel", _) => "a cancel had been asked for, so none followed".to_owned(),
-        ("given_up", _) => "none followed".to_owned(),
-        (_, _) => "another was to follow, when is not recorded".to_owned(),
+        Rule::Rescue => format!("by the rescue delay another was due{later}"),
+        Rule::GivenBack => "another was due at once".to_owned(),
+        Rule::Cancel => "a cancel had been asked for, so none followed".to_owned(),
+        Rule::GivenUp => "none followed".to_owned(),
+        Rule::NotRecorded => "another was to follow, when is not recorded".to_owned(),
     }
 }
 
-fn budget_in_words(budget: Option<&'static str>) -> &'static str {
+const fn budget_in_words(budget: Option<LossBudget>) -> &'static str {
     match budget {
-        Some("rescues") => "a rescue",
-        Some("lost_starts") => "a lost start",
-        _ => "a rescue or a lost start",
+        Some(LossBudget::Rescues) => "a rescue",
+        Some(LossBudget::LostStarts) => "a lost start",
+        None => "a rescue or a lost start",
     }
 }
 
@@ -267,8 +269,8 @@ fn run(facts: &ExecutionFacts, run: &AttemptRow, place: Place) -> Past {
         AttemptEnd::Lost => {
             let (rule, delay) = after_loss(facts, run, place);
             let budget = match (facts.execution.rescues, facts.execution.lost_starts) {
-                (0, _) => Some("lost_starts"),
-                (_, 0) => Some("rescues"),
+                (0, _) => Some(LossBudget::LostStarts),
+                (_, 0) => Some(LossBudget::Rescues),
                 (_, _) => None,
             };
             Past::WorkerLost { at, attempt, token, worker, budget, rule, delay }
@@ -283,37 +285,31 @@ fn stored_delay(row: &ExecutionRow, run: &AttemptRow, place: Place) -> Option<Sp
 }
 
 /// By which rule a retryable failure was followed, and after how long.
-pub(super) fn after_failure(
-    facts: &ExecutionFacts,
-    run: &AttemptRow,
-    place: Place,
-) -> (&'static str, Option<Span>) {
+pub(super) fn after_failure(facts: &ExecutionFacts, run: &AttemptRow, place: Place) -> (Rule, Option<Span>) {
     let row = &facts.execution;
     let was_the_end = place == Place::Latest && row.token == run.token;
     if was_the_end && row.state == ExecutionState::Cancelled && row.cancel == CancelState::Requested {
-        return ("cancel", None);
+        return (Rule::Cancel, None);
     }
     let backoff = policy(facts).map(|policy| retry::backoff(policy, row.id, run.attempt));
     match (stored_delay(row, run, place), backoff) {
-        (Some(stored), Some(backoff)) if stored == backoff => ("backoff", Some(stored)),
-        (Some(stored), Some(_)) => ("retry_after", Some(stored)),
-        (Some(stored), None) => ("backoff_or_retry_after", Some(stored)),
-        (None, Some(backoff)) => ("backoff_or_retry_after", Some(backoff)),
-        (None, None) => ("not_recorded", None),
+        (Some(stored), Some(backoff)) if stored == backoff => (Rule::Backoff, Some(stored)),
+        (Some(stored), Some(_)) => (Rule::RetryAfter, Some(stored)),
+        (Some(stored), None) => (Rule::BackoffOrRetryAfter, Some(stored)),
+        (None, Some(backoff)) => (Rule::BackoffOrRetryAfter, Some(backoff)),
+        (None, None) => (Rule::NotRecorded, None),
     }
 }
 
 /// By which rule a loss was followed, and after how long.
-pub(super) fn after_loss(
-    facts: &ExecutionFacts,
-    run: &AttemptRow,
-    place: Place,
-) -> (&'static str, Option<Span>) {
+pub(super) fn after_loss(facts: &ExecutionFacts, run: &AttemptRow, place: Place) -> (Rule, Option<Span>) {
     let row = &facts.execution;
     let was_the_end = place == Place::Latest && row.token == run.token;
     match row.state {
-        ExecutionState::Cancelled if was_the_end && row.cancel == CancelState::Requested => ("cancel", None),
-        ExecutionState::DeadLettered | ExecutionState::Failed if was_the_end => ("given_up", None),
+        ExecutionState::Cancelled if was_the_end && row.cancel == CancelState::Requested => {
+            (Rule::Cancel, None)
+        }
+        ExecutionState::DeadLettered | ExecutionState::Failed if was_the_end => (Rule::GivenUp, None),
         ExecutionState::Pending
         | ExecutionState::Running
         | ExecutionState::RetryWait
@@ -324,7 +320,7 @@ pub(super) fn after_loss(
         | ExecutionState::Skipped => {
             let delay =
                 stored_delay(row, run, place).unwrap_or_else(|| retry::rescue_delay(losses(facts, run)));
-            ("rescue", Some(delay))
+            (Rule::Rescue, Some(delay))
         }
     }
 }
@@ -426,11 +422,11 @@ fn cancelled(facts: &ExecutionFacts, at: Timestamp) -> Past {
     match (row.cancel, row.token) {
         (CancelState::Requested, token) => {
             let ended_by = match facts.attempts.last().filter(|run| run.token == token).map(|run| run.end) {
-                Some(AttemptEnd::Cancelled) => "stopped",
-                Some(AttemptEnd::Lost) => "lease_lapsed",
-                Some(AttemptEnd::FailedRetryably | AttemptEnd::FailedForGood) => "failure",
-                Some(AttemptEnd::Released) => "given_back",
-                None => "not_recorded",
+                Some(AttemptEnd::Cancelled) => StopEnd::Stopped,
+                Some(AttemptEnd::Lost) => StopEnd::LeaseLapsed,
+                Some(AttemptEnd::FailedRetryably | AttemptEnd::FailedForGood) => StopEnd::Failure,
+                Some(AttemptEnd::Released) => StopEnd::GivenBack,
+                None => StopEnd::NotRecorded,
             };
             Past::CancelledRunning { at, token, ended_by }
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::is_active;
 use crate::explain::facts::JobFacts;
 use crate::explain::owner;
+use crate::explain::rule::{BacklogCause, Reader};
 use crate::explain::statement::{Statement, in_words, statements};
 use crate::limits::{EXPLAINED_BACKLOG_MAX, FIRES_PER_PASS_MAX};
 use crate::schedule::misfire::{FirePlan, FirePlanInput, plan_fires};
@@ -17,15 +18,15 @@ statements!("job/now",
 Backlog {
     /// Fires are due and not in the ledger yet; the statements after this one say what keeps them.
     Late = "backlog_late" {
-        since: Timestamp, late: Span, fires: Option<u32>, is_counted_to_the_end: bool, cause: &'static str,
+        since: Timestamp, late: Span, fires: Option<u32>, is_counted_to_the_end: bool, cause: BacklogCause,
     } => format!(
         "The fire of {since} has been due for {} and is not recorded: {}{}.",
         in_words(late),
         match cause {
-            "partition_without_owner" => "nobody owns the partition",
-            "definition_unreadable" => "the definition cannot be read",
-            "put_off" => "it was put off",
-            _ => "the owner of the partition has not come to it",
+            BacklogCause::PartitionWithoutOwner => "nobody owns the partition",
+            BacklogCause::DefinitionUnreadable => "the definition cannot be read",
+            BacklogCause::PutOff => "it was put off",
+            BacklogCause::OwnerBehind => "the owner of the partition has not come to it",
         },
         match (fires, is_counted_to_the_end) {
             (None | Some(0 | 1), _) => String::new(),
@@ -39,7 +40,7 @@ Backlog {
     } => format!("It was put off until {until}.");
     /// The version that looked last, or this one, cannot read the definition.
     Unreadable = "definition_unreadable" {
-        reason: Arc<str>, schema: u16, zone_data: Arc<str>, by: &'static str,
+        reason: Arc<str>, schema: u16, zone_data: Arc<str>, by: Reader,
     } => format!("The definition cannot be read by schema {schema} with zone data {zone_data}: {reason}.");
 });
 
@@ -62,8 +63,8 @@ impl Found {
 
 /// Why the job's definition cannot be read, by whoever looked last or by this process.
 pub(super) fn unreadable(facts: &JobFacts) -> Option<Statement> {
-    let noted = facts.job.unreadable.as_ref().map(|why| (why, "its_partitions_owner"));
-    let here = facts.job.definition.read().err().map(|why| (why, "this_process"));
+    let noted = facts.job.unreadable.as_ref().map(|why| (why, Reader::PartitionOwner));
+    let here = facts.job.definition.read().err().map(|why| (why, Reader::ThisProcess));
     let (why, by) = noted.or(here)?;
     let (reason, schema, zone_data) = (why.reason.clone(), why.schema, why.zone_data.clone());
     Some(Backlog::Unreadable { reason, schema, zone_data, by }.into())
@@ -95,10 +96,10 @@ pub(super) fn of(facts: &JobFacts) -> Option<Found> {
     let unreadable = unreadable(facts);
     let put_off = Some(job.next_try_at).filter(|until| *until > now);
     let cause = match (&unowned, &unreadable, put_off) {
-        (Some(_), _, _) => "partition_without_owner",
-        (None, Some(_), _) => "definition_unreadable",
-        (None, None, Some(_)) => "put_off",
-        (None, None, None) => "owner_behind",
+        (Some(_), _, _) => BacklogCause::PartitionWithoutOwner,
+        (None, Some(_), _) => BacklogCause::DefinitionUnreadable,
+        (None, None, Some(_)) => BacklogCause::PutOff,
+        (None, None, None) => BacklogCause::OwnerBehind,
     };
     let late = Backlog::Late {
         since,
@@ -109,7 +110,7 @@ pub(super) fn of(facts: &JobFacts) -> Option<Found> {
     };
     // The owner of the partition comes to what is due within the job's own grace as a rule.
     let is_missed = definition.is_none_or(|definition| now.since(since) > definition.grace());
-    let is_trouble = is_missed || cause != "owner_behind";
+    let is_trouble = is_missed || cause != BacklogCause::OwnerBehind;
     let put_off = put_off.map(|until| Statement::from(Backlog::PutOff { until }));
     let told = [Some(late.into()), unowned, unreadable, put_off].into_iter().flatten().collect();
     Some(Found { told, is_trouble, plan })

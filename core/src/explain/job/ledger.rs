@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::execution::ExecutionState;
+use crate::execution::{ExecutionState, SkipReason};
 use crate::explain::facts::{JobFacts, RecentExecution};
 use crate::explain::statement::{Statement, statements};
 use crate::fencing::FencingToken;
@@ -25,12 +25,12 @@ Past {
     } => format!("The fire of {fire} became execution {execution_id}, which is {state}.");
     /// A fire became an execution that was skipped.
     FireSkipped = "fire_skipped" {
-        fire: Timestamp, execution_id: ExecutionId, reason: &'static str, job_version: JobVersion,
+        fire: Timestamp, execution_id: ExecutionId, reason: SkipReason, job_version: JobVersion,
         token: FencingToken,
     } => format!("The fire of {fire} was skipped ({reason}), as execution {execution_id}.");
     /// A run of fires was passed over; its bounds are fires.
     RangeSkipped = "fires_skipped" {
-        from: Timestamp, through: Timestamp, reason: &'static str, decided_at: Timestamp, job_version: JobVersion,
+        from: Timestamp, through: Timestamp, reason: SkipReason, decided_at: Timestamp, job_version: JobVersion,
         token: FencingToken, zone_data: Arc<str>,
     } => if from == through {
         format!("The fire of {from} was passed over ({reason}), decided at {decided_at}.")
@@ -73,7 +73,7 @@ fn execution(row: &RecentExecution) -> (Timestamp, Past) {
     let (execution_id, state, job_version, token) = (row.id, row.state, row.job_version, row.made_under);
     let past = match (&row.occurrence, row.skip_reason) {
         (Occurrence::Scheduled { fire }, Some(reason)) => {
-            Past::FireSkipped { fire: *fire, execution_id, reason: reason.name(), job_version, token }
+            Past::FireSkipped { fire: *fire, execution_id, reason, job_version, token }
         }
         (Occurrence::Scheduled { fire }, None) => {
             Past::Fired { fire: *fire, execution_id, state, job_version, token }
@@ -92,7 +92,7 @@ fn range(row: &SkippedRangeRow) -> (Timestamp, Past) {
     let past = Past::RangeSkipped {
         from: row.from,
         through: row.through,
-        reason: row.reason.name(),
+        reason: row.reason,
         decided_at: row.decided_at,
         job_version: row.job_version,
         token: row.made_under,
