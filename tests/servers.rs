@@ -5,6 +5,8 @@
 
 #[path = "servers/broker.rs"]
 mod broker;
+#[path = "servers/explain.rs"]
+mod explain;
 #[path = "servers/last_line.rs"]
 mod last_line;
 #[path = "servers/outbox_gauges.rs"]

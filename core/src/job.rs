@@ -97,6 +97,26 @@ pub struct JobDefinition {
 }
 
 impl JobDefinition {
+    /// How late a fire may be without being missed. A one-shot that is to run although its instant has passed
+    /// is never missed, unless its own policy runs nothing that is late.
+    #[must_use]
+    pub fn grace(&self) -> Span {
+        match (&self.schedule, self.misfire) {
+            (Schedule::OneShot { .. }, MisfirePolicy::FireOnce | MisfirePolicy::CatchUp { .. })
+                if self.run_if_past =>
+            {
+                Span::MAX
+            }
+            (
+                Schedule::Cron { .. }
+                | Schedule::Interval { .. }
+                | Schedule::OneShot { .. }
+                | Schedule::Manual,
+                MisfirePolicy::FireOnce | MisfirePolicy::CatchUp { .. } | MisfirePolicy::Skip,
+            ) => self.misfire_grace,
+        }
+    }
+
     const fn default_misfire_grace() -> Span {
         Span::from_secs(30)
     }
@@ -170,6 +190,18 @@ impl StoredDefinition {
     /// [`Unreadable`], where the running version cannot read it.
     pub fn read(&self) -> Result<&Arc<JobDefinition>, &Unreadable> {
         self.read.as_ref()
+    }
+
+    /// What follows a loss of a worker, and whether what is given up is kept.
+    ///
+    /// Where this version cannot read the definition, the default budgets apply: nothing may stay running for ever,
+    /// and a job that takes its workers with it must come to an end under any version.
+    #[must_use]
+    pub fn retry_or_default(&self) -> (RetryPolicy, DeadLetters) {
+        match &self.read {
+            Ok(definition) => (definition.retry.clone(), definition.dead_letter),
+            Err(_) => (RetryPolicy::default(), DeadLetters::On),
+        }
     }
 }
 

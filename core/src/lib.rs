@@ -11,6 +11,7 @@ pub mod config;
 pub mod effect;
 pub mod event;
 pub mod execution;
+pub mod explain;
 pub mod fact;
 pub mod fencing;
 pub mod id;

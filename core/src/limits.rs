@@ -52,3 +52,21 @@ pub const UNREADABLE_DELAY: Span = Span::from_secs(30);
 pub const PUBLICATIONS_UNDER_WAY_MAX: usize = 4;
 /// Publications of one scheduler that wait for those; what is more is left to be read back from the outbox.
 pub const PUBLICATIONS_WAITING_MAX: usize = 32;
+/// Ended runs of one execution that an explanation tells, the latest.
+pub const EXPLAINED_RUNS_MAX: usize = 50;
+/// Refusals of one execution that an explanation tells, those of the latest tokens.
+pub const EXPLAINED_REFUSALS_MAX: usize = 50;
+/// Outbox rows of one execution that an explanation looks at, the latest.
+pub const EXPLAINED_OUTBOX_MAX: usize = 20;
+/// Present nodes that an explanation looks at.
+pub const EXPLAINED_NODES_MAX: usize = 1_000;
+/// Replays of one dead letter that an explanation looks for.
+pub const EXPLAINED_REPLAYS_MAX: u32 = 100;
+/// Lines of a job's ledger that an explanation tells, the latest.
+pub const EXPLAINED_LEDGER_MAX: usize = 10;
+/// Fires to come that an explanation tells.
+pub const EXPLAINED_FIRES_MAX: usize = 5;
+/// Live executions of a job that an explanation counts in each state.
+pub const EXPLAINED_LIVE_MAX: usize = 1_000;
+/// Due fires of a job that an explanation counts.
+pub const EXPLAINED_BACKLOG_MAX: usize = 1_000;

@@ -8,8 +8,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::execution::DeadLetterReason;
+use crate::execution::{DeadLetterReason, LeaseSign};
 use crate::id::ExecutionId;
+use crate::limits::REDISPATCH_DELAY_MAX;
 use crate::time::Span;
 
 /// The longest `retry_after` of a target that is honoured.
@@ -107,8 +108,28 @@ pub fn after_loss(policy: &RetryPolicy, rescues: u32, lost_starts: u32) -> Verdi
     if rescues > policy.max_rescues || lost_starts > policy.max_lost_starts {
         return Verdict::GiveUp(DeadLetterReason::RescuesSpent);
     }
-    let losses = rescues.saturating_add(lost_starts);
-    Verdict::RetryIn(doubled(RESCUE_DELAY_BASE, losses.saturating_sub(1)).min(RESCUE_DELAY_MAX))
+    Verdict::RetryIn(rescue_delay(rescues.saturating_add(lost_starts)))
+}
+
+/// The delay after the loss that makes it so many in all.
+#[must_use]
+pub fn rescue_delay(losses: u32) -> Span {
+    doubled(RESCUE_DELAY_BASE, losses.saturating_sub(1)).min(RESCUE_DELAY_MAX)
+}
+
+/// The two counts of losses, rescues and lost starts, once a lease with this sign of a start is lost too.
+#[must_use]
+pub const fn count_loss(sign: LeaseSign, rescues: u32, lost_starts: u32) -> (u32, u32) {
+    match sign {
+        LeaseSign::Started => (rescues.saturating_add(1), lost_starts),
+        LeaseSign::None => (rescues, lost_starts.saturating_add(1)),
+    }
+}
+
+/// How long a dispatch that was repeated so often may lead to nothing before it is repeated again.
+#[must_use]
+pub fn redispatch_delay(redispatch_after: Span, redispatches: u32) -> Span {
+    doubled(redispatch_after, redispatches).min(REDISPATCH_DELAY_MAX)
 }
 
 /// `base × 2^times`, saturating.

@@ -5,7 +5,7 @@
 //! names that tenant: an id of another tenant is as absent as one that never was (404).
 //!
 //! - [`state`]: what handlers share. - [`auth`]: whose request it is. - [`problem`]: how errors look.
-//! - [`jobs`], [`executions`], [`fires`], [`dead_letters`]: the resources. - [`operations`]: health, readiness, metrics.
+//! - [`jobs`], [`executions`], [`fires`], [`dead_letters`], [`explain`]: the resources. - [`operations`]: health, readiness, metrics.
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -18,6 +18,7 @@ use utoipa::OpenApi;
 mod auth;
 mod dead_letters;
 mod executions;
+mod explain;
 mod fires;
 mod jobs;
 mod operations;
@@ -50,6 +51,8 @@ const REQUEST_LIMIT: std::time::Duration = std::time::Duration::from_secs(15);
         executions::list,
         executions::show,
         executions::cancel,
+        explain::execution,
+        explain::job,
         dead_letters::list
     )
 )]
@@ -72,10 +75,12 @@ pub fn tenants(state: ApiState) -> Router {
         .route("/v1/jobs/{id}/trigger", post(jobs::trigger))
         .route("/v1/jobs/{id}/fires", get(fires::of_job))
         .route("/v1/jobs/{id}/ledger", get(fires::ledger))
+        .route("/v1/jobs/{id}/explain", get(explain::job))
         .route("/v1/preview", post(fires::of_definition))
         .route("/v1/dead-letters", get(dead_letters::list))
         .route("/v1/executions", get(executions::list))
         .route("/v1/executions/{id}", get(executions::show))
+        .route("/v1/executions/{id}/explain", get(explain::execution))
         .route("/v1/executions/{id}/cancel", post(executions::cancel))
         .route("/openapi.json", get(async || axum::Json(Description::openapi())))
         .fallback(problem::no_such_path)

@@ -13,6 +13,7 @@ use crate::failure::{self, Failure};
 use crate::settings::{RoleName, Settings, SettingsError};
 
 mod cron_next;
+mod explain;
 mod migrate;
 mod tenant;
 
@@ -30,6 +31,11 @@ enum Command {
     Cron {
         #[command(subcommand)]
         command: CronCommand,
+    },
+    /// Why: what became of an execution or a job, what it waits for, what comes next.
+    Explain {
+        #[command(subcommand)]
+        command: explain::Explain,
     },
     /// Bring the database's schema up to this version.
     Migrate(DatabaseArguments),
@@ -118,6 +124,7 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Cron { command: CronCommand::Next(next) } => next.run(),
+        Command::Explain { command } => runtime()?.block_on(command.run()),
         Command::Migrate(database) => runtime()?.block_on(migrate::run(&settings(&database)?)),
         Command::Tenant { command: TenantCommand::Create(create) } => {
             let settings = settings(&create.database)?;

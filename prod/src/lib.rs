@@ -6,6 +6,7 @@
 pub mod access;
 pub mod api;
 pub mod cli;
+pub mod client;
 pub mod driver;
 pub mod failure;
 pub mod handler;

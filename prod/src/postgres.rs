@@ -33,7 +33,6 @@ use crate::ports::StorePort;
 use connections::Connections;
 use context::Context;
 use definitions::Definitions;
-use fault::Fault;
 use reach::Reach;
 
 mod acquire;
@@ -44,6 +43,7 @@ mod defer;
 mod definitions;
 mod due_jobs;
 mod endings;
+pub(crate) mod facts;
 mod fault;
 mod finish;
 mod guard;
@@ -66,6 +66,7 @@ mod sweep;
 mod tenants;
 
 pub use connections::PLANNING;
+pub(crate) use fault::Fault;
 pub use notifications::listen;
 
 /// How often a command is tried that lost a deadlock or met rows in motion.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::config::{SchedulerConfig, WorkerConfig};
+use fencepost_core::explain::Spans;
 use fencepost_core::id::NodeId;
 use fencepost_core::job::HandlerName;
 use fencepost_core::scheduler::Scheduler;
@@ -141,7 +142,11 @@ impl<'a> Process<'a> {
     }
 
     fn api_state(&self) -> Result<ApiState, Failure> {
-        Ok(ApiState { store: self.store()?, reads: self.reads.clone(), node: new_node() })
+        let node = new_node();
+        let scheduler = self.settings.scheduler(SchedulerConfig::new(node, Arc::clone(&self.label)));
+        let worker = self.settings.worker(WorkerConfig::new(node, Arc::clone(&self.label), BTreeMap::new()));
+        let spans = Spans::of(&scheduler, &worker);
+        Ok(ApiState { store: self.store()?, reads: self.reads.clone(), node, spans })
     }
 
     fn start_scheduler(&self, roles: &mut JoinSet<()>) -> Result<(&'static str, LinkProbe), Failure> {

@@ -447,8 +447,12 @@ fn well_known_key(name: &str) -> Option<String> {
     }
 }
 
+/// What commands that ask an API read; no settings of a process.
+const OF_CLIENTS: [&str; 2] = ["FENCEPOST_API_URL", "FENCEPOST_API_KEY"];
+
 fn own_key(name: &str) -> Option<String> {
-    name.strip_prefix("FENCEPOST_").map(str::to_ascii_lowercase)
+    let key = name.strip_prefix("FENCEPOST_").filter(|_| !OF_CLIENTS.contains(&name))?;
+    Some(key.to_ascii_lowercase())
 }
 
 /// `roles` is a list; everything else is a number if it looks like one, and text otherwise.

@@ -9,8 +9,8 @@ use crate::bug::Bug;
 use crate::id::{JobId, Occurrence, TenantId};
 use crate::job::{JobDefinition, StoredDefinition, Unreadable};
 use crate::limits::{FIRES_PER_PASS_MAX, STORE_CALL_TIMEOUT, UNREADABLE_DELAY, WAIT_DELAY_MAX};
-use crate::schedule::misfire::{FirePlanInput, MisfirePolicy, plan_fires};
-use crate::schedule::{Schedule, TZDATA_VERSION};
+use crate::schedule::TZDATA_VERSION;
+use crate::schedule::misfire::{FirePlanInput, plan_fires};
 use crate::scheduler::calls::Turn;
 use crate::store::command::{MaterialiseJob, NewExecution, NewSkippedRange, PutOffJob};
 use crate::store::reply::DueJob;
@@ -47,7 +47,7 @@ fn record(turn: &Turn<'_>, job: &DueJob, definition: &JobDefinition, store_now: 
         bounds: &definition.bounds,
         runs_so_far: job.runs,
         misfire: definition.misfire,
-        grace: grace(definition),
+        grace: definition.grace(),
         recorded_through: job.recorded_through,
         now: store_now,
         limit: FIRES_PER_PASS_MAX,
@@ -97,22 +97,6 @@ fn record(turn: &Turn<'_>, job: &DueJob, definition: &JobDefinition, store_now: 
         valid_until: plan.valid_until,
     };
     PlannedJob { tenant: job.tenant, definition: Arc::clone(&job.definition), item }
-}
-
-/// How late a fire may be without being missed. A one-shot that is to run although its instant has passed
-/// is never missed, unless its own policy runs nothing that is late.
-fn grace(definition: &JobDefinition) -> Span {
-    match (&definition.schedule, definition.misfire) {
-        (Schedule::OneShot { .. }, MisfirePolicy::FireOnce | MisfirePolicy::CatchUp { .. })
-            if definition.run_if_past =>
-        {
-            Span::MAX
-        }
-        (
-            Schedule::Cron { .. } | Schedule::Interval { .. } | Schedule::OneShot { .. } | Schedule::Manual,
-            MisfirePolicy::FireOnce | MisfirePolicy::CatchUp { .. } | MisfirePolicy::Skip,
-        ) => definition.misfire_grace,
-    }
 }
 
 /// A job that another version may be able to read is tried again soon; one that this very version has failed

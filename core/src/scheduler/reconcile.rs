@@ -5,10 +5,10 @@
 //! too late, twice, or from a leader that no longer is one, does nothing.
 
 use crate::bug::Bug;
-use crate::execution::{CancelState, DeadLetterReason, LeaseSign};
+use crate::execution::{CancelState, DeadLetterReason};
 use crate::fact::Fact;
 use crate::job::DeadLetters;
-use crate::retry::{RESCUE_DELAY_BASE, RetryPolicy, Verdict, after_loss};
+use crate::retry::{RESCUE_DELAY_BASE, Verdict, after_loss, count_loss};
 use crate::scheduler::calls::{Call, Concern, Turn, View, count};
 use crate::scheduler::leadership::Leadership;
 use crate::scheduler::pace::Pace;
@@ -119,9 +119,6 @@ fn take_over(turn: &Turn<'_>, expired: &ExpiredRun) -> RepairItem {
 }
 
 /// What becomes of an execution whose worker was lost.
-///
-/// Where this version cannot read the job, the default budgets apply: nothing may stay running for ever, and a
-/// job that takes its workers with it must come to an end under any version.
 fn end_of(turn: &Turn<'_>, expired: &ExpiredRun) -> TakeOverEnd {
     match expired.cancel {
         CancelState::Requested if !turn.has(Bug::SweepIgnoresCancel) => return TakeOverEnd::Cancelled,
@@ -133,19 +130,12 @@ fn end_of(turn: &Turn<'_>, expired: &ExpiredRun) -> TakeOverEnd {
     if turn.has(Bug::SweepIgnoresBudgets) {
         return TakeOverEnd::Retry(RESCUE_DELAY_BASE);
     }
-    let (rescues, lost_starts) = match expired.sign {
-        LeaseSign::Started => (expired.rescues.saturating_add(1), expired.lost_starts),
-        LeaseSign::None => (expired.rescues, expired.lost_starts.saturating_add(1)),
-    };
-    let fallback = RetryPolicy::default();
-    let (policy, dead_letter) = match expired.definition.read() {
-        Ok(definition) => (&definition.retry, definition.dead_letter),
-        Err(_) => (&fallback, DeadLetters::On),
-    };
+    let (rescues, lost_starts) = count_loss(expired.sign, expired.rescues, expired.lost_starts);
+    let (policy, dead_letter) = expired.definition.retry_or_default();
     if turn.has(Bug::FirstLossGivesUp) {
         return give_up(dead_letter, DeadLetterReason::RescuesSpent);
     }
-    match after_loss(policy, rescues, lost_starts) {
+    match after_loss(&policy, rescues, lost_starts) {
         Verdict::RetryIn(delay) => TakeOverEnd::Retry(delay),
         Verdict::GiveUp(reason) => give_up(dead_letter, reason),
     }

@@ -14,8 +14,9 @@ use crate::fencing::FencingToken;
 use crate::id::{DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, Occurrence, TenantId};
 use crate::job::{Payload, StoredDefinition, Unreadable};
 use crate::lease::LeaseResource;
+use crate::limits::LIVENESS_AHEAD_MAX;
 use crate::partition::PartitionId;
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 /// `tenant`: key `id`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +87,15 @@ pub struct NodeRow {
     pub started_at: Timestamp,
     /// Its latest report.
     pub seen_at: Timestamp,
+}
+
+impl NodeRow {
+    /// Whether the latest report says at `now` that its node lives: it is at most `within` old, and no further ahead
+    /// than a clock that stepped back explains.
+    #[must_use]
+    pub fn is_live(&self, within: Span, now: Timestamp) -> bool {
+        self.seen_at.plus(within) >= now && self.seen_at <= now.plus(LIVENESS_AHEAD_MAX)
+    }
 }
 
 named!(

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fencepost_core::explain::Spans;
 use fencepost_core::id::NodeId;
 use fencepost_core::store::StoreOutcome;
 use fencepost_core::store::command::Command;
@@ -25,6 +26,8 @@ pub struct ApiState {
     pub reads: PgPool,
     /// This process: who commits the outbox rows of triggers.
     pub node: NodeId,
+    /// The spans of the settings that explanations rely on.
+    pub spans: Spans,
 }
 
 /// What operational requests are answered from.

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// Why a command has no answer.
 #[derive(Debug, Error)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// The server, or the way to it.
     #[error("{0}")]
     Sql(#[from] sqlx::Error),

@@ -18,7 +18,7 @@ pub(super) struct Refusals {
 }
 
 /// How a refused resource is stored.
-fn resource_text(resource: RefusedResource) -> String {
+pub(super) fn resource_text(resource: RefusedResource) -> String {
     match resource {
         RefusedResource::Lease(lease) => format!("lease/{}", lease.number()),
         RefusedResource::Execution(execution) => format!("execution/{execution}"),

@@ -3,18 +3,10 @@
 use std::sync::Arc;
 
 use crate::id::NodeId;
-use crate::limits::LIVENESS_AHEAD_MAX;
 use crate::store::command::{Heartbeat, RecordMalformed};
 use crate::store::reference::Call;
 use crate::store::reply::Reply;
 use crate::store::row::{MalformedRow, NodeRow};
-use crate::time::{Span, Timestamp};
-
-/// Whether a report of `seen_at` says at `now` that its node lives: it is at most `within` old, and no
-/// further ahead than a clock that stepped back explains.
-fn is_live(seen_at: Timestamp, within: Span, now: Timestamp) -> bool {
-    seen_at.plus(within) >= now && seen_at <= now.plus(LIVENESS_AHEAD_MAX)
-}
 
 impl Call<'_> {
     /// A node that the sweep marked offline comes back with its next report. The sender counts as seen now,
@@ -34,7 +26,7 @@ impl Call<'_> {
         self.tables.nodes.put(row, self.changes);
         let live = |node: &NodeId| {
             let row = self.tables.nodes.get(node).expect("the index names rows of its table");
-            is_live(row.seen_at, report.live_within, self.now)
+            row.is_live(report.live_within, self.now)
         };
         self.tables.active_schedulers().filter(live).collect()
     }

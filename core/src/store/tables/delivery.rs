@@ -12,7 +12,7 @@ use crate::execution::ExecutionState;
 use crate::id::{DispatchNo, ExecutionId};
 use crate::lease;
 use crate::limits::REDISPATCH_DELAY_MAX;
-use crate::retry::doubled;
+use crate::retry::redispatch_delay;
 use crate::store::command::OutboxId;
 use crate::store::row::{ExecutionRow, OutboxRow};
 use crate::store::tables::due::Least;
@@ -20,13 +20,8 @@ use crate::store::tables::table::Table;
 use crate::store::tables::work::shift;
 use crate::time::{Span, Timestamp};
 
-/// From here on doubling a delay no longer changes it (see [`doubled`]), so all more share a class.
+/// From here on doubling a delay no longer changes it (see [`doubled`](crate::retry::doubled)), so all more share a class.
 const LAST_CLASS: u32 = 63;
-
-/// How long a dispatch that led to nothing is waited for.
-pub(in crate::store) fn redispatch_delay(redispatch_after: Span, redispatches: u32) -> Span {
-    doubled(redispatch_after, redispatches).min(REDISPATCH_DELAY_MAX)
-}
 
 /// Where a dispatched execution stands: class, stamp, id.
 type Place = (u32, Timestamp, ExecutionId);

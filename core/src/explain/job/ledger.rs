@@ -1,0 +1,102 @@
+//! The latest lines of a job's ledger, beside its birth and its end: what ran, by which fire or hand, and what did not.
+
+use std::sync::Arc;
+
+use crate::execution::{ExecutionState, SkipReason};
+use crate::explain::facts::{JobFacts, RecentExecution};
+use crate::explain::statement::{Statement, statements};
+use crate::fencing::FencingToken;
+use crate::id::{ExecutionId, JobVersion, Occurrence};
+use crate::limits::EXPLAINED_LEDGER_MAX;
+use crate::store::row::{JobState, SkippedRangeRow};
+use crate::time::Timestamp;
+
+statements!("job/past",
+/// What happened to a job.
+Past {
+    /// It was created; fires before that do not count.
+    Created = "job_created" {
+        at: Timestamp,
+    } => format!("Created at {at}.");
+    /// A fire became an execution.
+    Fired = "fire_executed" {
+        fire: Timestamp, execution_id: ExecutionId, state: ExecutionState, job_version: JobVersion,
+        token: FencingToken,
+    } => format!("The fire of {fire} became execution {execution_id}, which is {state}.");
+    /// A fire became an execution that was skipped.
+    FireSkipped = "fire_skipped" {
+        fire: Timestamp, execution_id: ExecutionId, reason: SkipReason, job_version: JobVersion,
+        token: FencingToken,
+    } => format!("The fire of {fire} was skipped ({reason}), as execution {execution_id}.");
+    /// A run of fires was passed over; its bounds are fires.
+    RangeSkipped = "fires_skipped" {
+        from: Timestamp, through: Timestamp, reason: SkipReason, decided_at: Timestamp, job_version: JobVersion,
+        token: FencingToken, zone_data: Arc<str>,
+    } => if from == through {
+        format!("The fire of {from} was passed over ({reason}), decided at {decided_at}.")
+    } else {
+        format!("The fires from {from} through {through} were passed over ({reason}), decided at {decided_at}.")
+    };
+    /// It was triggered by hand.
+    RanByHand = "ran_by_hand" {
+        at: Timestamp, execution_id: ExecutionId, state: ExecutionState, key: Arc<str>,
+    } => format!("Triggered at {at} under the key {key:?}: execution {execution_id}, which is {state}.");
+    /// A dead letter of it was replayed.
+    RanByReplay = "ran_by_replay" {
+        at: Timestamp, execution_id: ExecutionId, state: ExecutionState, origin: ExecutionId, number: u32,
+    } => format!("Replay {number} of the dead letter {origin} at {at}: execution {execution_id}, which is {state}.");
+    /// It was deleted, for good.
+    Deleted = "job_deleted" {
+        at: Timestamp, job_version: JobVersion,
+    } => format!("Deleted at {at}.");
+});
+
+/// Its birth, the latest lines, and its end.
+pub(super) fn of(facts: &JobFacts) -> Vec<Statement> {
+    let mut lines: Vec<(Timestamp, Past)> = facts.executions.iter().map(execution).collect();
+    lines.extend(facts.skipped.iter().map(range));
+    lines.sort_by_key(|(at, _)| *at);
+    let earlier = lines.len().saturating_sub(EXPLAINED_LEDGER_MAX);
+    let job = &facts.job;
+    let deleted = match job.state {
+        JobState::Active => None,
+        JobState::Deleted => Some(Past::Deleted { at: job.effective_from, job_version: job.version }),
+    };
+    core::iter::once(Past::Created { at: job.created_at })
+        .chain(lines.into_iter().skip(earlier).map(|(_, line)| line))
+        .chain(deleted)
+        .map(Statement::from)
+        .collect()
+}
+
+fn execution(row: &RecentExecution) -> (Timestamp, Past) {
+    let (execution_id, state, job_version, token) = (row.id, row.state, row.job_version, row.made_under);
+    let past = match (&row.occurrence, row.skip_reason) {
+        (Occurrence::Scheduled { fire }, Some(reason)) => {
+            Past::FireSkipped { fire: *fire, execution_id, reason, job_version, token }
+        }
+        (Occurrence::Scheduled { fire }, None) => {
+            Past::Fired { fire: *fire, execution_id, state, job_version, token }
+        }
+        (Occurrence::Manual { key }, _) => {
+            Past::RanByHand { at: row.due_at, execution_id, state, key: key.clone() }
+        }
+        (Occurrence::Replay { origin, number }, _) => {
+            Past::RanByReplay { at: row.due_at, execution_id, state, origin: *origin, number: *number }
+        }
+    };
+    (row.due_at, past)
+}
+
+fn range(row: &SkippedRangeRow) -> (Timestamp, Past) {
+    let past = Past::RangeSkipped {
+        from: row.from,
+        through: row.through,
+        reason: row.reason,
+        decided_at: row.decided_at,
+        job_version: row.job_version,
+        token: row.made_under,
+        zone_data: row.zone_data.clone(),
+    };
+    (row.from, past)
+}
