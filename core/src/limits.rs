@@ -52,3 +52,5 @@ pub const UNREADABLE_DELAY: Span = Span::from_secs(30);
 pub const PUBLICATIONS_UNDER_WAY_MAX: usize = 4;
 /// Publications of one scheduler that wait for those; what is more is left to be read back from the outbox.
 pub const PUBLICATIONS_WAITING_MAX: usize = 32;
+/// Dead letters that one command replays.
+pub const REPLAY_PAGE_MAX: u32 = 500;

@@ -42,7 +42,7 @@ impl Draw<'_> {
 
     /// One that nobody has sent.
     pub(crate) fn new_command(&mut self) -> Command {
-        match self.stream.between(0, 199) {
+        match self.stream.between(0, 219) {
             0..=1 => Command::ReadClock,
             2..=7 => self.heartbeat(),
             8..=12 => self.acquire_leadership(),
@@ -67,7 +67,10 @@ impl Draw<'_> {
             177..=185 => self.create_job(),
             186..=187 => self.delete_job(),
             188..=195 => self.trigger_job(),
-            _ => self.cancel_execution(),
+            196..=199 => self.cancel_execution(),
+            200..=210 => self.replay_dead_letter(),
+            211..=215 => self.replay_dead_letters(),
+            _ => self.purge_dead_letter(),
         }
     }
 }
