@@ -49,7 +49,8 @@ impl Draw<'_> {
     }
 
     pub(crate) fn delete_job(&mut self) -> Command {
-        let known = self.job_row(|_| true);
+        let dead = self.dead_letter().filter(|_| self.chance(40)).map(|letter| letter.job);
+        let known = self.job_row(|row| dead.is_none_or(|job| row.id == job));
         let job = known.as_ref().map_or_else(|| self.job(), |row| row.id);
         let tenant = match known {
             Some(row) if self.chance(60) => row.tenant,
@@ -124,9 +125,10 @@ impl Draw<'_> {
         let (tenant, origin, replays) = self.asked_letter();
         let number = match self.stream.between(0, 99) {
             0..=29 => ReplayNumber::Given(replays + 1),
-            30..=59 => ReplayNumber::Given(self.stream.between(0, 3) as u32),
+            30..=54 => ReplayNumber::Given(replays),
+            55..=64 => ReplayNumber::Given(self.stream.between(0, 3) as u32),
             _ => ReplayNumber::Next(OperatorRequest {
-                request: Arc::from(*self.stream.pick(&["r1", "r2", "p1", "p2", "p3", "p4", "p5", "p6"])),
+                request: Arc::from(*self.stream.pick(&["r1", "r2", "p1", "p2"])),
                 fingerprint: Uuid::from_u128(u128::from(self.stream.between(1, 2))),
             }),
         };

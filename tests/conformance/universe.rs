@@ -154,7 +154,7 @@ impl Draw<'_> {
     }
 
     /// A job's row that fulfils something, if there is one.
-    pub(crate) fn job_row(&mut self, is_wanted: fn(&JobRow) -> bool) -> Option<JobRow> {
+    pub(crate) fn job_row(&mut self, is_wanted: impl Fn(&JobRow) -> bool) -> Option<JobRow> {
         let rows: Vec<&JobRow> = self.store.tables().jobs().iter().filter(|row| is_wanted(row)).collect();
         (!rows.is_empty()).then(|| (*self.stream.pick(&rows)).clone())
     }

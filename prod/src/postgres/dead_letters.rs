@@ -193,8 +193,7 @@ async fn known_replay(
         ReplayNumber::Next(asked) => {
             let row = sqlx::query!(
                 r#"SELECT r.fingerprint, e.id AS "execution?", e.state AS "state?", e.replay_number AS "number?"
-                   FROM operator_request r
-                   LEFT JOIN execution e ON e.id = r.execution AND e.origin IS NOT NULL
+                   FROM operator_request r LEFT JOIN execution e ON e.id = ANY (ARRAY[r.execution])
                    WHERE r.tenant = $1 AND r.request = $2"#,
                 ask.tenant.as_uuid(),
                 &*asked.request,

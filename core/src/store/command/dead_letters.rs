@@ -4,6 +4,8 @@
 //! opened again. Its id is derived from the dead letter and the replay's number, so that asking twice is asking once.
 //! Numbers count up from one without gaps.
 
+use serde::{Deserialize, Serialize};
+
 use crate::execution::DeadLetterReason;
 use crate::id::{ExecutionId, JobId, NodeId, TenantId};
 use crate::store::command::OperatorRequest;
@@ -40,7 +42,8 @@ pub enum ReplayNumber {
 }
 
 /// Which idempotency key a replay gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ReplayKey {
     /// The origin's: a target that enforces it does nothing that it has done before.
     Origin,
