@@ -162,7 +162,7 @@ fn guards() -> Vec<Mistake> {
             "AND e.state = 'running' AND e.expires_at > c.now AND i.token = i.token",
             Alone,
         )
-        .within(1_000),
+        .within(1_500),
     ]
 }
 
@@ -200,7 +200,7 @@ fn decisions() -> Vec<Mistake> {
             "AND j.state = 'active'",
             Alone,
         )
-        .within(400),
+        .within(700),
         Mistake::new(
             "the watermark not compared",
             "a late resend moves it back",
@@ -321,7 +321,7 @@ fn outbox() -> Vec<Mistake> {
              AS i (id, tenant, partition) ON CONFLICT DO NOTHING",
             Alone,
         )
-        .within(800),
+        .within(3_000),
         Mistake::new(
             "removed by execution instead of dispatch number",
             "the confirmation of one dispatch removes the next one",
@@ -344,12 +344,13 @@ fn outbox() -> Vec<Mistake> {
             "SET tries = o.tries + 1, next_try_at = greatest($1 + grown_delay($6, o.tries, $7), o.created_at)",
             "SET tries = o.tries + 1, next_try_at = greatest($1, o.created_at)",
             Alone,
-        ),
+        )
+        .within(200),
     ]
 }
 
 fn replays() -> Vec<Mistake> {
-    use Proof::{Alone, Meeting};
+    use Proof::Meeting;
     vec![
         Mistake::new(
             "a replay that only looks at its dead letter",
@@ -372,9 +373,8 @@ fn replays() -> Vec<Mistake> {
             "it is for ever about to make first replays that are there",
             "WHERE tenant = $1 AND replays = 0 AND purged_at IS NULL",
             "WHERE tenant = $1 AND purged_at IS NULL",
-            Alone,
+            Meeting("replaying a page against a replay"),
         )
-        .shows_as(Symptom::NoAnswer)
-        .within(400),
+        .shows_as(Symptom::NoAnswer),
     ]
 }
