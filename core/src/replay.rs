@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
-use crate::execution::named;
+use crate::execution::{DeadLetterReason, named};
 use crate::id::{ExecutionId, JobId, Occurrence};
+use crate::retry::RetryPolicy;
 use crate::store::command::ReplayKey;
 use crate::store::row::JobState;
 use crate::time::Timestamp;
@@ -69,6 +70,29 @@ pub fn key_of(choice: ReplayKey, job: JobId, origin: (ExecutionId, &Arc<str>), n
     }
 }
 
+/// By which rule an execution became a dead letter, in a sentence; of the definition that it was made under, where
+/// that can be read.
+#[must_use]
+pub fn rule(reason: DeadLetterReason, policy: Option<&RetryPolicy>) -> String {
+    let Some(policy) = policy else {
+        return format!("{reason}, by a definition that this version cannot read");
+    };
+    match reason {
+        DeadLetterReason::NonRetryable => {
+            "an error after which trying again is pointless ends an execution at once".to_owned()
+        }
+        DeadLetterReason::Exhausted => format!("no attempt follows number {}", policy.max_attempts),
+        DeadLetterReason::TooOld => match policy.max_age {
+            Some(most) => format!("no attempt begins more than {most} after the execution was due"),
+            None => "no attempt begins after the longest age".to_owned(),
+        },
+        DeadLetterReason::RescuesSpent => format!(
+            "an execution is rescued {} times after a sign of a start, and {} times without one",
+            policy.max_rescues, policy.max_lost_starts
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,5 +118,15 @@ mod tests {
             &*key_of(ReplayKey::Own, job, (origin, &key), 2),
             "00112233-4455-6677-8899-aabbccddeeff/replay/00000000-0000-0000-0000-000000000007/2"
         );
+    }
+
+    #[test]
+    fn every_reason_has_its_rule() {
+        let policy = RetryPolicy::default();
+        let rules: Vec<String> =
+            DeadLetterReason::ALL.iter().map(|reason| rule(*reason, Some(&policy))).collect();
+        assert!(rules[1].contains(&policy.max_attempts.to_string()), "{rules:?}");
+        assert!(rules.iter().all(|rule| !rule.is_empty()), "{rules:?}");
+        assert!(rule(DeadLetterReason::TooOld, None).starts_with("too_old"));
     }
 }
