@@ -148,15 +148,19 @@ pub(super) async fn one(
     let view: ExecutionView = views::execution(&state.reads, tenant, execution)
         .await?
         .ok_or_else(|| Problem::not_found("execution", execution))?;
-    Ok((status, [(LOCATION, format!("/v1/executions/{execution}"))], Json(view)).into_response())
+    Ok((
+        status,
+        [(LOCATION, format!("/v1/executions/{execution}"))],
+        Json(ReplayOrForecast::Replay(Box::new(view))),
+    )
+        .into_response())
 }
 
-/// For the description alone: a replay, or what one would do.
-#[derive(ToSchema)]
-#[schema(untagged)]
-#[allow(dead_code, reason = "it describes answers and is never made")]
+/// A replay, or what one would do.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
 pub(super) enum ReplayOrForecast {
-    /// A repeat.
+    /// It was made, now or earlier.
     Replay(Box<ExecutionView>),
     /// A dry run.
     Forecast(Box<ReplayForecast>),
@@ -164,7 +168,8 @@ pub(super) enum ReplayOrForecast {
 
 async fn forecast(state: &ApiState, tenant: TenantId, origin: ExecutionId) -> Result<Response, Problem> {
     if let Some(detail) = views::dead_letter(&state.reads, tenant, origin).await? {
-        return Ok(Json(detail.into_forecast()).into_response());
+        let forecast = ReplayOrForecast::Forecast(Box::new(detail.into_forecast()));
+        return Ok(Json(forecast).into_response());
     }
     match views::execution(&state.reads, tenant, origin).await? {
         Some(execution) => Err(not_dead_lettered(origin, execution.state())),
@@ -259,10 +264,9 @@ pub(super) struct ReplayCountView {
     to: Timestamp,
 }
 
-/// For the description alone: a page of replays, or how many there would be.
-#[derive(ToSchema)]
-#[schema(untagged)]
-#[allow(dead_code, reason = "it describes answers and is never made")]
+/// A page of replays, or how many there would be.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
 pub(super) enum PageOrCount {
     /// A page.
     Page(ReplayPageView),
@@ -338,7 +342,7 @@ pub(super) async fn many(
     Caller(tenant): Caller,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
-) -> Result<Response, Problem> {
+) -> Result<Json<PageOrCount>, Problem> {
     let asked: ManyBody = read(&MANY, &json_body(&headers, body)?)?;
     let (filter, limit) = (asked.filter()?, asked.limit()?);
     let cursor = field("cursor", asked.cursor.as_ref(), PageCursor::parse, "a cursor of an earlier page")?;
@@ -351,7 +355,7 @@ pub(super) async fn many(
     let filter = DeadLetterFilter { to: Some(to), ..filter };
     if asked.dry_run == Some(true) {
         let counts = views::replay_count(&state.reads, tenant, &filter).await?;
-        return Ok(Json(ReplayCountView { counts, to }).into_response());
+        return Ok(Json(PageOrCount::Count(ReplayCountView { counts, to })));
     }
     let command = ReplayDeadLetters {
         tenant,
@@ -376,7 +380,8 @@ pub(super) async fn many(
         }
     }
     let next_cursor = page.next.map(|after| PageCursor { after, to: until }.to_text());
-    Ok(Json(ReplayPageView { replayed: items.len(), items, passed_over, to, next_cursor }).into_response())
+    let page = ReplayPageView { replayed: items.len(), items, passed_over, to, next_cursor };
+    Ok(Json(PageOrCount::Page(page)))
 }
 
 #[cfg(test)]
