@@ -30,6 +30,8 @@ pub struct Settings {
     pub broker: BrokerSettings,
     /// The process's own HTTP endpoints.
     pub http: HttpSettings,
+    /// The API that operators' commands talk to.
+    pub client: ClientSettings,
     /// What the process logs.
     pub log: LogSettings,
     /// The scheduler's role.
@@ -88,6 +90,16 @@ pub enum QueueSetting {
 pub struct HttpSettings {
     /// Where `/healthz`, `/readyz`, `/metrics` and, with the `api` role, `/v1` are served.
     pub listen: SocketAddr,
+}
+
+/// `[client]`
+#[derive(Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClientSettings {
+    /// `http://host:port`; where nothing is set, what `[http]` listens on.
+    pub url: String,
+    /// A tenant's key.
+    pub key: String,
 }
 
 /// `[log]`
@@ -197,6 +209,7 @@ impl Default for Settings {
             database: DatabaseSettings::default(),
             broker: BrokerSettings::default(),
             http: HttpSettings::default(),
+            client: ClientSettings::default(),
             log: LogSettings::default(),
             scheduler: SchedulerSettings::default(),
             worker: WorkerSettings::default(),
@@ -227,6 +240,16 @@ impl Default for LogSettings {
 impl core::fmt::Debug for DatabaseSettings {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("DatabaseSettings").field("url_given", &!self.url.is_empty()).finish()
+    }
+}
+
+/// A key is shown to nobody.
+impl core::fmt::Debug for ClientSettings {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ClientSettings")
+            .field("url", &self.url)
+            .field("key_given", &!self.key.is_empty())
+            .finish()
     }
 }
 
@@ -344,6 +367,24 @@ impl Settings {
     /// [`SettingsError::Missing`], saying how to give it.
     pub fn broker_url(&self) -> Result<&str, SettingsError> {
         given(&self.broker.url, "the broker's URL", "AMQP_URL, or `url` under `[broker]`")
+    }
+
+    /// The URL of the API that operators' commands talk to.
+    #[must_use]
+    pub fn client_url(&self) -> String {
+        if self.client.url.is_empty() {
+            format!("http://{}", self.http.listen)
+        } else {
+            self.client.url.clone()
+        }
+    }
+
+    /// The key that they present.
+    ///
+    /// # Errors
+    /// [`SettingsError::Missing`], saying how to give it.
+    pub fn client_key(&self) -> Result<&str, SettingsError> {
+        given(&self.client.key, "the tenant's key", "--key, FENCEPOST_CLIENT__KEY, or `key` under `[client]`")
     }
 
     /// The scheduler's configuration: `config` with what is set here.
