@@ -5,6 +5,8 @@
 
 #[path = "servers/broker.rs"]
 mod broker;
+#[path = "servers/dead_letters.rs"]
+mod dead_letters;
 #[path = "servers/last_line.rs"]
 mod last_line;
 #[path = "servers/outbox_gauges.rs"]
