@@ -5,6 +5,8 @@
 
 #[path = "servers/broker.rs"]
 mod broker;
+#[path = "servers/dead_letters.rs"]
+mod dead_letters;
 #[path = "servers/explain.rs"]
 mod explain;
 #[path = "servers/last_line.rs"]

@@ -44,7 +44,7 @@ use std::collections::BTreeSet;
 
 use authority::{Row, Standing, standing};
 use case::{Case, Meeting};
-use cases::{all, batches, leases, operators, schedulers, workers};
+use cases::{all, batches, dead_letters, leases, operators, schedulers, workers};
 use database::Database;
 use fencepost_core::store::command::CommandKind;
 use judgement::{Tally, Wrong};
@@ -160,6 +160,11 @@ async fn a_worker_that_lost_its_run_neither_renews_nor_ends_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operators_decide_by_what_is_there_when_they_commit() {
     play("operators", operators::cases()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_is_replayed_once_per_number_and_not_after_its_purge() {
+    play("dead_letters", dead_letters::cases()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

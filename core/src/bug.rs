@@ -203,6 +203,21 @@ bugs! {
     WishIgnored = "wish-ignored",
     /// The worker tells the handler the number of the attempt before. `attempt-bounds`.
     AttemptMiscounted = "attempt-miscounted",
+    // Of dead letters.
+    /// The store gives a replay a key of its own where the origin's was asked for. `effect-once-per-key`.
+    ReplayGetsOwnKey = "replay-gets-own-key",
+    /// The store begins the tokens of a replay anew. `token-monotone`.
+    ReplayTokenFromStart = "replay-token-from-start",
+    /// The store makes a replay without an outbox row. `atomic-dispatch`.
+    ReplayWithoutOutbox = "replay-without-outbox",
+    /// The store makes another replay for a number that it has made. `unique-occurrence`.
+    ReplayIgnoresNumber = "replay-ignores-number",
+    /// The store replays pages of dead letters that were replayed before. `unique-occurrence`.
+    BulkReplaysAgain = "bulk-replays-again",
+    /// The store replays what was purged. `dead-letter-once`.
+    PurgedAreReplayed = "purged-are-replayed",
+    /// The store deletes the record of a dead letter that is purged. `dead-letter-once`.
+    PurgeLeavesNothing = "purge-leaves-nothing",
 }
 
 impl fmt::Display for Bug {

@@ -70,3 +70,5 @@ pub const EXPLAINED_FIRES_MAX: usize = 5;
 pub const EXPLAINED_LIVE_MAX: usize = 1_000;
 /// Due fires of a job that an explanation counts.
 pub const EXPLAINED_BACKLOG_MAX: usize = 1_000;
+/// Dead letters that one command replays.
+pub const REPLAY_PAGE_MAX: u32 = 500;

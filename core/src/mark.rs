@@ -122,6 +122,14 @@ marks! {
     LagClamped = "lag-clamped",
     /// A trigger was sent again.
     TriggerRepeated = "trigger-repeated",
+    /// A dead letter was replayed.
+    Replayed = "replayed",
+    /// A replay was asked for again.
+    ReplayRepeated = "replay-repeated",
+    /// A dead letter was purged.
+    DeadLetterPurged = "dead-letter-purged",
+    /// A purge was asked for again.
+    PurgeRepeated = "purge-repeated",
 }
 
 #[cfg(feature = "simulation")]

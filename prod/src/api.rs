@@ -5,7 +5,8 @@
 //! names that tenant: an id of another tenant is as absent as one that never was (404).
 //!
 //! - [`state`]: what handlers share. - [`auth`]: whose request it is. - [`problem`]: how errors look.
-//! - [`jobs`], [`executions`], [`fires`], [`dead_letters`], [`explain`]: the resources. - [`operations`]: health, readiness, metrics.
+//! - [`jobs`], [`executions`], [`fires`], [`explain`], [`dead_letters`], [`replays`]: the resources.
+//! - [`operations`]: health, readiness, metrics.
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -24,6 +25,7 @@ mod jobs;
 mod operations;
 mod problem;
 mod query;
+mod replays;
 mod state;
 mod views;
 
@@ -53,7 +55,11 @@ const REQUEST_LIMIT: std::time::Duration = std::time::Duration::from_secs(15);
         executions::cancel,
         explain::execution,
         explain::job,
-        dead_letters::list
+        dead_letters::list,
+        dead_letters::show,
+        dead_letters::purge,
+        replays::one,
+        replays::many
     )
 )]
 struct Description;
@@ -78,6 +84,9 @@ pub fn tenants(state: ApiState) -> Router {
         .route("/v1/jobs/{id}/explain", get(explain::job))
         .route("/v1/preview", post(fires::of_definition))
         .route("/v1/dead-letters", get(dead_letters::list))
+        .route("/v1/dead-letters/replay", post(replays::many))
+        .route("/v1/dead-letters/{execution}", get(dead_letters::show).delete(dead_letters::purge))
+        .route("/v1/dead-letters/{execution}/replay", post(replays::one))
         .route("/v1/executions", get(executions::list))
         .route("/v1/executions/{id}", get(executions::show))
         .route("/v1/executions/{id}/explain", get(explain::execution))

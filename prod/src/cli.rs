@@ -12,7 +12,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::failure::{self, Failure};
 use crate::settings::{RoleName, Settings, SettingsError};
 
+mod api_client;
 mod cron_next;
+mod dead_letters;
 mod explain;
 mod migrate;
 mod tenant;
@@ -36,6 +38,11 @@ enum Command {
     Explain {
         #[command(subcommand)]
         command: explain::Explain,
+    },
+    /// Dead letters: list, show, replay, purge, through the API.
+    DeadLetters {
+        #[command(subcommand)]
+        command: dead_letters::DeadLetters,
     },
     /// Bring the database's schema up to this version.
     Migrate(DatabaseArguments),
@@ -125,6 +132,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Cron { command: CronCommand::Next(next) } => next.run(),
         Command::Explain { command } => runtime()?.block_on(command.run()),
+        Command::DeadLetters { command } => runtime()?.block_on(command.run()),
         Command::Migrate(database) => runtime()?.block_on(migrate::run(&settings(&database)?)),
         Command::Tenant { command: TenantCommand::Create(create) } => {
             let settings = settings(&create.database)?;

@@ -52,6 +52,12 @@ impl Failure {
         self
     }
 
+    /// With what had come about by then in front.
+    #[must_use]
+    pub fn context(self, before: &str) -> Self {
+        Self { what: format!("{before}: {}", self.what), ..self }
+    }
+
     /// The exit code.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {

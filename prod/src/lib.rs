@@ -6,7 +6,6 @@
 pub mod access;
 pub mod api;
 pub mod cli;
-pub mod client;
 pub mod driver;
 pub mod failure;
 pub mod handler;

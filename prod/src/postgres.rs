@@ -39,6 +39,7 @@ mod acquire;
 mod cancel;
 mod connections;
 mod context;
+mod dead_letters;
 mod defer;
 mod definitions;
 mod due_jobs;
@@ -200,6 +201,9 @@ async fn run(cx: &Context<'_>, conn: &mut PgConnection, command: &Command) -> Re
         Command::DeleteJob(ask) => job_lifecycle::delete(cx, conn, ask).await,
         Command::TriggerJob(ask) => job_lifecycle::trigger(cx, conn, ask).await,
         Command::CancelExecution(ask) => cancel::cancel(cx, conn, ask).await,
+        Command::ReplayDeadLetter(ask) => dead_letters::replay(cx, conn, ask).await,
+        Command::ReplayDeadLetters(ask) => dead_letters::replay_page(cx, conn, ask).await,
+        Command::PurgeDeadLetter(ask) => dead_letters::purge(cx, conn, ask).await,
     }
 }
 

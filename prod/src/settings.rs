@@ -30,6 +30,8 @@ pub struct Settings {
     pub broker: BrokerSettings,
     /// The process's own HTTP endpoints.
     pub http: HttpSettings,
+    /// The API that operators' commands talk to.
+    pub client: ClientSettings,
     /// What the process logs.
     pub log: LogSettings,
     /// The scheduler's role.
@@ -88,6 +90,16 @@ pub enum QueueSetting {
 pub struct HttpSettings {
     /// Where `/healthz`, `/readyz`, `/metrics` and, with the `api` role, `/v1` are served.
     pub listen: SocketAddr,
+}
+
+/// `[client]`
+#[derive(Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClientSettings {
+    /// `http://host:port`; where nothing is set, what `[http]` listens on.
+    pub url: String,
+    /// A tenant's key.
+    pub key: String,
 }
 
 /// `[log]`
@@ -197,6 +209,7 @@ impl Default for Settings {
             database: DatabaseSettings::default(),
             broker: BrokerSettings::default(),
             http: HttpSettings::default(),
+            client: ClientSettings::default(),
             log: LogSettings::default(),
             scheduler: SchedulerSettings::default(),
             worker: WorkerSettings::default(),
@@ -227,6 +240,16 @@ impl Default for LogSettings {
 impl core::fmt::Debug for DatabaseSettings {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("DatabaseSettings").field("url_given", &!self.url.is_empty()).finish()
+    }
+}
+
+/// A key is shown to nobody.
+impl core::fmt::Debug for ClientSettings {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ClientSettings")
+            .field("url", &self.url)
+            .field("key_given", &!self.key.is_empty())
+            .finish()
     }
 }
 
@@ -346,6 +369,24 @@ impl Settings {
         given(&self.broker.url, "the broker's URL", "AMQP_URL, or `url` under `[broker]`")
     }
 
+    /// The URL of the API that operators' commands talk to.
+    #[must_use]
+    pub fn client_url(&self) -> String {
+        if self.client.url.is_empty() {
+            format!("http://{}", self.http.listen)
+        } else {
+            self.client.url.clone()
+        }
+    }
+
+    /// The key that they present.
+    ///
+    /// # Errors
+    /// [`SettingsError::Missing`], saying how to give it.
+    pub fn client_key(&self) -> Result<&str, SettingsError> {
+        given(&self.client.key, "the tenant's key", "--key, FENCEPOST_CLIENT__KEY, or `key` under `[client]`")
+    }
+
     /// The scheduler's configuration: `config` with what is set here.
     #[must_use]
     pub fn scheduler(&self, mut config: SchedulerConfig) -> SchedulerConfig {
@@ -447,12 +488,8 @@ fn well_known_key(name: &str) -> Option<String> {
     }
 }
 
-/// What commands that ask an API read; no settings of a process.
-const OF_CLIENTS: [&str; 2] = ["FENCEPOST_API_URL", "FENCEPOST_API_KEY"];
-
 fn own_key(name: &str) -> Option<String> {
-    let key = name.strip_prefix("FENCEPOST_").filter(|_| !OF_CLIENTS.contains(&name))?;
-    Some(key.to_ascii_lowercase())
+    name.strip_prefix("FENCEPOST_").map(str::to_ascii_lowercase)
 }
 
 /// `roles` is a list; everything else is a number if it looks like one, and text otherwise.

@@ -227,6 +227,10 @@ faults! {
             "An operator deletes a job, or cancels its newest execution, at an instant at which it fires.",
         OperatorTrespasses = "operator-trespasses":
             "An operator asks for what is another tenant's: to trigger, to cancel, to delete it.",
+        OperatorReplays = "operator-replays": "An operator replays a dead letter.",
+        OperatorReplaysAll = "operator-replays-all":
+            "An operator replays all dead letters of a tenant, page by page, perhaps not to the end.",
+        OperatorPurges = "operator-purges": "An operator purges a dead letter.",
         OperatorRepeats = "operator-repeats": "An operator sends the same request twice at once.",
         Herd = "herd": "Many jobs are due at one instant.",
     }

@@ -104,6 +104,13 @@ pub const fn predicted(bug: Bug) -> Invariant {
         Bug::DeadLettersNotKept => I::DeadLetterOnce,
         Bug::WishIgnored => I::RetryNotEarly,
         Bug::AttemptMiscounted => I::AttemptBounds,
+        Bug::ReplayGetsOwnKey => I::EffectOncePerKey,
+        Bug::ReplayTokenFromStart => I::TokenMonotone,
+        Bug::ReplayWithoutOutbox => I::AtomicDispatch,
+        Bug::ReplayIgnoresNumber => I::UniqueOccurrence,
+        Bug::BulkReplaysAgain => I::UniqueOccurrence,
+        Bug::PurgedAreReplayed => I::DeadLetterOnce,
+        Bug::PurgeLeavesNothing => I::DeadLetterOnce,
     }
 }
 

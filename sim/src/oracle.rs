@@ -12,12 +12,14 @@
 //! - [`ends`]: why runs ended, and that it was recorded.
 //! - [`ledger`], [`fires`], [`calendar`]: fires. - [`dispatch`]: the outbox. - [`runs`]: handlers and what they call.
 //! - [`claims`]: that rows are as replies say.
+//! - [`dead_letters`]: replays and purges.
 //! - [`records`]: dead letters, refusals, repairs, tenants, nothing forgotten. - [`drains`]: what a drain leaves.
 //! - [`recovery`]: what must come right after the heal.
 
 mod brief;
 pub mod calendar;
 mod claims;
+mod dead_letters;
 mod dispatch;
 mod drains;
 mod ends;

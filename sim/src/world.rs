@@ -28,7 +28,7 @@ mod store_calls;
 mod striking;
 mod traffic;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fencepost_core::bug::Bugs;
@@ -36,6 +36,7 @@ use fencepost_core::execution::{ExecutionState, WaitReason};
 use fencepost_core::id::{ExecutionId, JobId, TenantId};
 use fencepost_core::lease::LeaseResource;
 use fencepost_core::message::ExecutionMessage;
+use fencepost_core::partition::PartitionId;
 use fencepost_core::store::StoreOutcome;
 use fencepost_core::store::change::Change;
 use fencepost_core::store::command::Command;
@@ -164,6 +165,8 @@ pub struct World<'a> {
     newest: Vec<Option<ExecutionId>>,
     /// What runs: since when, and whose it is.
     running: BTreeMap<ExecutionId, (SimTime, TenantId)>,
+    /// What was dead-lettered, in that order, and whose it is.
+    dead: Vec<(ExecutionId, TenantId)>,
 }
 
 impl<'a> World<'a> {
@@ -219,6 +222,7 @@ impl<'a> World<'a> {
             job_places: job_places.collect(),
             newest: vec![None; plan.jobs.len()],
             running: BTreeMap::new(),
+            dead: Vec::new(),
         }
     }
 
@@ -355,7 +359,7 @@ impl<'a> World<'a> {
         reply
     }
 
-    /// Remembers what operators look at to cancel it: the newest execution of each job, and what runs.
+    /// Remembers what operators look at: the newest execution of each job, what runs, and what was dead-lettered.
     fn remember_executions(&mut self) {
         for change in &self.changes {
             let Change::Execution(delta) = change else { continue };
@@ -364,6 +368,11 @@ impl<'a> World<'a> {
                 && let Some(place) = self.job_places.get(&row.job)
             {
                 self.newest[place.index()] = Some(row.id);
+            }
+            if row.state == ExecutionState::DeadLettered
+                && delta.before.as_ref().is_some_and(|before| before.state != row.state)
+            {
+                self.dead.push((row.id, row.tenant));
             }
             if row.state == ExecutionState::Running {
                 self.running.entry(row.id).or_insert((self.now, row.tenant));
@@ -405,12 +414,26 @@ impl<'a> World<'a> {
 
     /// Tells the schedulers what the store's notifications tell them; some of these are lost.
     fn notify(&mut self, command: &Command, reply: &StoreReply) {
-        let job = match (command, &reply.reply) {
-            (Command::CreateJob(create), Reply::JobCreated(CreateJobReply::Created)) => create.job,
-            (Command::TriggerJob(trigger), Reply::JobTriggered(TriggerReply::Created)) => trigger.job,
-            _ => return,
-        };
-        let partition = fencepost_core::partition::PartitionId::of(job);
+        match (command, &reply.reply) {
+            (Command::CreateJob(create), Reply::JobCreated(CreateJobReply::Created)) => {
+                self.notify_of(PartitionId::of(create.job));
+            }
+            (Command::TriggerJob(trigger), Reply::JobTriggered(TriggerReply::Created)) => {
+                self.notify_of(PartitionId::of(trigger.job));
+            }
+            (Command::ReplayDeadLetter(_) | Command::ReplayDeadLetters(_), _) => {
+                let partition = |change: &Change| match change {
+                    Change::Execution(delta) => delta.after.as_ref().map(|row| row.partition),
+                    _ => None,
+                };
+                let made: BTreeSet<PartitionId> = self.changes.iter().filter_map(partition).collect();
+                made.into_iter().for_each(|partition| self.notify_of(partition));
+            }
+            _ => {}
+        }
+    }
+
+    fn notify_of(&mut self, partition: PartitionId) {
         for index in 0..self.plan.schedulers.len() {
             let life: Life = self.nodes[index].life();
             let lost = self.streams.store.chance(self.plan.network.notify_loss_ppm);

@@ -16,6 +16,9 @@ const SEEDS: u64 = 40;
 fn beside(kind: FaultKind) -> &'static [FaultKind] {
     match kind {
         FaultKind::NewNodeId => &[FaultKind::Crash],
+        FaultKind::OperatorReplays | FaultKind::OperatorReplaysAll | FaultKind::OperatorPurges => {
+            &[FaultKind::HandlerFailsForGood]
+        }
         FaultKind::OperatorRepeats => &[FaultKind::OperatorTriggers],
         FaultKind::BrokerRedeliverUnacked | FaultKind::BrokerConsumerTimeout => &[FaultKind::HandlerSlow],
         _ => &[],

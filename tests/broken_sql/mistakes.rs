@@ -4,7 +4,7 @@
 //! stay true: a mistake is data, and every part of a statement that it rewrites is one that the store really sends.
 
 use crate::case::Case;
-use crate::cases::{leases, operators, schedulers, workers};
+use crate::cases::{dead_letters, leases, operators, schedulers, workers};
 use crate::own_cases;
 
 /// The name of the mistake that is made in two places.
@@ -88,6 +88,7 @@ impl Mistake {
             workers::acquiring(),
             workers::holding(),
             operators::cases(),
+            dead_letters::cases(),
             own_cases::cases(),
         ];
         let found = all.into_iter().flatten().find(|case| case.name == name);
@@ -95,9 +96,9 @@ impl Mistake {
     }
 }
 
-/// All of them: guards, then decisions, then identities and times, then the outbox.
+/// All of them: guards, then decisions, then identities and times, then the outbox, then dead letters.
 pub(crate) fn all() -> Vec<Mistake> {
-    [guards(), decisions(), identities(), outbox()].into_iter().flatten().collect()
+    [guards(), decisions(), identities(), outbox(), replays()].into_iter().flatten().collect()
 }
 
 fn guards() -> Vec<Mistake> {
@@ -161,7 +162,7 @@ fn guards() -> Vec<Mistake> {
             "AND e.state = 'running' AND e.expires_at > c.now AND i.token = i.token",
             Alone,
         )
-        .within(1_000),
+        .within(1_500),
     ]
 }
 
@@ -199,7 +200,7 @@ fn decisions() -> Vec<Mistake> {
             "AND j.state = 'active'",
             Alone,
         )
-        .within(400),
+        .within(700),
         Mistake::new(
             "the watermark not compared",
             "a late resend moves it back",
@@ -320,7 +321,7 @@ fn outbox() -> Vec<Mistake> {
              AS i (id, tenant, partition) ON CONFLICT DO NOTHING",
             Alone,
         )
-        .within(800),
+        .within(3_000),
         Mistake::new(
             "removed by execution instead of dispatch number",
             "the confirmation of one dispatch removes the next one",
@@ -343,6 +344,37 @@ fn outbox() -> Vec<Mistake> {
             "SET tries = o.tries + 1, next_try_at = greatest($1 + grown_delay($6, o.tries, $7), o.created_at)",
             "SET tries = o.tries + 1, next_try_at = greatest($1, o.created_at)",
             Alone,
-        ),
+        )
+        .within(200),
+    ]
+}
+
+fn replays() -> Vec<Mistake> {
+    use Proof::Meeting;
+    vec![
+        Mistake::new(
+            "a replay that only looks at its dead letter",
+            "a purge is committed between look and insert, and what is purged is replayed",
+            "SELECT replays, purged_at FROM dead_letter WHERE execution = $1 FOR NO KEY UPDATE",
+            "SELECT replays, purged_at FROM dead_letter WHERE execution = $1",
+            Meeting("replaying a dead letter against its purge"),
+        )
+        .shows_as(Symptom::NoAnswer),
+        Mistake::new(
+            "a page that keeps nobody out",
+            "a dead letter is purged after it was listed, and is replayed",
+            "FROM tenant WHERE id = $1 FOR NO KEY UPDATE",
+            "FROM tenant WHERE id = $1",
+            Meeting("replaying a page against a purge"),
+        )
+        .shows_as(Symptom::NoAnswer),
+        Mistake::new(
+            "a page of what was replayed before",
+            "it is for ever about to make first replays that are there",
+            "WHERE tenant = $1 AND replays = 0 AND purged_at IS NULL",
+            "WHERE tenant = $1 AND purged_at IS NULL",
+            Meeting("replaying a page against a replay"),
+        )
+        .shows_as(Symptom::NoAnswer),
     ]
 }

@@ -26,7 +26,7 @@ impl Draw<'_> {
 
     /// What it is. `earlier` are the steps so far.
     pub(crate) fn next_command(&mut self, earlier: &[Step]) -> Command {
-        if !earlier.is_empty() && self.chance(10) {
+        if !earlier.is_empty() && self.chance(18) {
             // Recent ones first: what is resent was sent not long ago.
             let recent = &earlier[earlier.len().saturating_sub(15)..];
             return self.stream.pick(recent).command.clone();
@@ -37,12 +37,21 @@ impl Draw<'_> {
         if !self.has_jobs() {
             return self.create_job();
         }
+        // Rare enough as they are, they are met again while they are there.
+        if !self.store.tables().dead_letters().is_empty() && self.chance(18) {
+            return match self.stream.between(0, 19) {
+                0..=11 => self.replay_dead_letter(),
+                12..=17 => self.replay_dead_letters(),
+                18 => self.purge_dead_letter(),
+                _ => self.delete_job(),
+            };
+        }
         self.new_command()
     }
 
     /// One that nobody has sent.
     pub(crate) fn new_command(&mut self) -> Command {
-        match self.stream.between(0, 199) {
+        match self.stream.between(0, 205) {
             0..=1 => Command::ReadClock,
             2..=7 => self.heartbeat(),
             8..=12 => self.acquire_leadership(),
@@ -67,7 +76,11 @@ impl Draw<'_> {
             177..=185 => self.create_job(),
             186..=187 => self.delete_job(),
             188..=195 => self.trigger_job(),
-            _ => self.cancel_execution(),
+            196..=199 => self.cancel_execution(),
+            200..=201 => self.replay_dead_letter(),
+            202 => self.replay_dead_letters(),
+            203 => self.purge_dead_letter(),
+            _ => self.finish_executions(),
         }
     }
 }

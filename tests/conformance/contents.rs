@@ -261,6 +261,8 @@ pub(crate) fn dead_letter(row: &PgRow) -> DeadLetterRow {
         rescues: count(row, "rescues"),
         lost_starts: count(row, "lost_starts"),
         at: at(row, "at"),
+        replays: u32::try_from(number(row, "replays")).expect("counts fit"),
+        purged_at: at_or_none(row, "purged_at"),
     }
 }
 
@@ -309,6 +311,7 @@ pub(crate) fn request(row: &PgRow) -> RequestRow {
         request: text(row, "request"),
         fingerprint: uuid(row, "fingerprint"),
         job: JobId::from_uuid(uuid(row, "job")),
+        execution: row.get::<Option<Uuid>, _>("execution").map(ExecutionId::from_uuid),
         at: at(row, "at"),
     }
 }

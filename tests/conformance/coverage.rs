@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use fencepost_core::replay::NotReplayable;
 use fencepost_core::store::command::CommandKind;
 use fencepost_core::store::reply::{
     AcquireReply, CancelReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply, FinishReply,
-    HoldReply, LeadershipReply, MadeExecution, MaterialiseReply, PutOffReply, RemovalReply, RenewReply,
-    RepairItemReply, RepairReply, Reply, TriggerReply,
+    HoldReply, LeadershipReply, MadeExecution, MaterialiseReply, PageReplay, PurgeReply, PutOffReply,
+    RemovalReply, RenewReply, RepairItemReply, RepairReply, ReplayPage, ReplayReply, Reply, TriggerReply,
 };
 
 /// The answers that mean success of a kind. A scan succeeds by finding something.
-const SUCCESSES: [(CommandKind, &str); 25] = [
+const SUCCESSES: [(CommandKind, &str); 28] = [
     (CommandKind::ReadClock, "clock"),
     (CommandKind::Heartbeat, "heartbeat: others live"),
     (CommandKind::AcquireLeadership, "leadership: granted"),
@@ -36,10 +37,13 @@ const SUCCESSES: [(CommandKind, &str); 25] = [
     (CommandKind::DeleteJob, "job deleted: deleted"),
     (CommandKind::TriggerJob, "triggered: created"),
     (CommandKind::CancelExecution, "cancelled: cancelled"),
+    (CommandKind::ReplayDeadLetter, "replayed: created"),
+    (CommandKind::ReplayDeadLetters, "page: created"),
+    (CommandKind::PurgeDeadLetter, "purged: purged"),
 ];
 
 /// Every other answer.
-const ANSWERS: [&str; 57] = [
+const ANSWERS: [&str; 74] = [
     "leadership: held",
     "partitions: none",
     "leases renewed: refused",
@@ -97,6 +101,23 @@ const ANSWERS: [&str; 57] = [
     "cancelled: not found",
     "runs renewed: asked to stop",
     "heartbeat: nobody lives",
+    "replayed: created, not the first",
+    "replayed: repeated",
+    "replayed: other key",
+    "replayed: request reused",
+    "replayed: wrong number",
+    "replayed: purged",
+    "replayed: job deleted",
+    "replayed: unreadable definition",
+    "replayed: not dead-lettered",
+    "replayed: not found",
+    "page: none",
+    "page: more",
+    "page: job deleted",
+    "page: unreadable definition",
+    "purged: repeated",
+    "purged: not dead-lettered",
+    "purged: not found",
 ];
 
 /// What occurred.
@@ -259,6 +280,43 @@ impl Coverage {
                 CancelReply::Ended { .. } => "cancelled: ended",
                 CancelReply::NotFound => "cancelled: not found",
             }),
+            Reply::DeadLetterReplayed(reply) => self.note_replayed(*reply),
+            Reply::DeadLettersReplayed(page) => self.note_page(page),
+            Reply::DeadLetterPurged(reply) => self.see(match reply {
+                PurgeReply::Purged => "purged: purged",
+                PurgeReply::Repeated => "purged: repeated",
+                PurgeReply::NotDeadLettered { .. } => "purged: not dead-lettered",
+                PurgeReply::NotFound => "purged: not found",
+            }),
+        }
+    }
+
+    fn note_replayed(&mut self, reply: ReplayReply) {
+        self.see(match reply {
+            ReplayReply::Created { number: 1, .. } => "replayed: created",
+            ReplayReply::Created { .. } => "replayed: created, not the first",
+            ReplayReply::Repeated { .. } => "replayed: repeated",
+            ReplayReply::OtherKey { .. } => "replayed: other key",
+            ReplayReply::RequestReused => "replayed: request reused",
+            ReplayReply::WrongNumber { .. } => "replayed: wrong number",
+            ReplayReply::Refused(NotReplayable::Purged) => "replayed: purged",
+            ReplayReply::Refused(NotReplayable::JobDeleted) => "replayed: job deleted",
+            ReplayReply::Refused(NotReplayable::UnreadableDefinition) => "replayed: unreadable definition",
+            ReplayReply::NotDeadLettered { .. } => "replayed: not dead-lettered",
+            ReplayReply::NotFound => "replayed: not found",
+        });
+    }
+
+    fn note_page(&mut self, page: &ReplayPage) {
+        self.see_if(page.letters.is_empty(), "page: none");
+        self.see_if(page.next.is_some(), "page: more");
+        for (_, became) in &page.letters {
+            self.see(match became {
+                PageReplay::Created { .. } => "page: created",
+                PageReplay::Refused(NotReplayable::JobDeleted) => "page: job deleted",
+                PageReplay::Refused(NotReplayable::UnreadableDefinition) => "page: unreadable definition",
+                PageReplay::Refused(NotReplayable::Purged) => panic!("what is purged is in no page"),
+            });
         }
     }
 

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use fencepost_core::execution::ExecutionState;
-use fencepost_core::id::Occurrence;
+use fencepost_core::execution::{DeadLetterReason, ExecutionState};
+use fencepost_core::id::{ExecutionId, Occurrence, TenantId};
 use fencepost_core::job::Payload;
 use fencepost_core::store::command::{
-    CancelExecution, Command, CreateJob, CreateTenant, DeleteJob, OperatorRequest, RecordMalformed,
+    CancelExecution, Command, CreateJob, CreateTenant, DeadLetterFilter, DeleteJob, OperatorRequest,
+    PurgeDeadLetter, RecordMalformed, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber,
     TriggerJob,
 };
-use fencepost_core::store::row::JobState;
+use fencepost_core::store::row::{DeadLetterRow, JobState};
 use fencepost_core::time::Span;
 use uuid::Uuid;
 
@@ -48,7 +49,8 @@ impl Draw<'_> {
     }
 
     pub(crate) fn delete_job(&mut self) -> Command {
-        let known = self.job_row(|_| true);
+        let dead = self.dead_letter().filter(|_| self.chance(40)).map(|letter| letter.job);
+        let known = self.job_row(|row| dead.is_none_or(|job| row.id == job));
         let job = known.as_ref().map_or_else(|| self.job(), |row| row.id);
         let tenant = match known {
             Some(row) if self.chance(60) => row.tenant,
@@ -90,6 +92,74 @@ impl Draw<'_> {
             _ => self.tenant(),
         };
         Command::CancelExecution(CancelExecution { tenant, execution })
+    }
+
+    /// A dead letter, mostly one that is there.
+    fn dead_letter(&mut self) -> Option<DeadLetterRow> {
+        let rows: Vec<DeadLetterRow> = self.store.tables().dead_letters().iter().cloned().collect();
+        (!rows.is_empty() && self.chance(95)).then(|| self.stream.pick(&rows).clone())
+    }
+
+    /// Whose it is, and which execution: a dead letter's, or another's that is none.
+    fn asked_letter(&mut self) -> (TenantId, ExecutionId, u32) {
+        let (owner, execution, replays) = match self.dead_letter() {
+            Some(row) => (Some(row.tenant), row.execution, row.replays),
+            None => {
+                let known = self.execution_row(&ExecutionState::ALL);
+                let execution = known.as_ref().map_or(ExecutionId::from_u128(0xdead), |row| row.id);
+                (known.map(|row| row.tenant), execution, 0)
+            }
+        };
+        let tenant = match owner {
+            Some(owner) if self.chance(95) => owner,
+            _ => self.tenant(),
+        };
+        (tenant, execution, replays)
+    }
+
+    fn replay_key(&mut self) -> ReplayKey {
+        if self.chance(75) { ReplayKey::Origin } else { ReplayKey::Own }
+    }
+
+    pub(crate) fn replay_dead_letter(&mut self) -> Command {
+        let (tenant, origin, replays) = self.asked_letter();
+        let number = match self.stream.between(0, 99) {
+            0..=29 => ReplayNumber::Given(replays + 1),
+            30..=54 => ReplayNumber::Given(replays),
+            55..=64 => ReplayNumber::Given(self.stream.between(0, 3) as u32),
+            _ => ReplayNumber::Next(OperatorRequest {
+                request: Arc::from(*self.stream.pick(&["r1", "r2", "p1", "p2"])),
+                fingerprint: Uuid::from_u128(u128::from(self.stream.between(1, 2))),
+            }),
+        };
+        let key = self.replay_key();
+        Command::ReplayDeadLetter(ReplayDeadLetter { tenant, origin, number, key, node: self.node() })
+    }
+
+    pub(crate) fn replay_dead_letters(&mut self) -> Command {
+        let known = self.dead_letter();
+        let tenant = match &known {
+            Some(row) if self.chance(95) => row.tenant,
+            _ => self.tenant(),
+        };
+        let filter = DeadLetterFilter {
+            job: self.chance(15).then(|| known.as_ref().map_or_else(|| self.job(), |row| row.job)),
+            reason: self.chance(15).then(|| *self.stream.pick(DeadLetterReason::ALL)),
+            from: self.chance(15).then(|| self.about_now().minus(Span::from_secs(60))),
+            to: self.chance(30).then(|| self.about_now()),
+        };
+        let after = match known {
+            Some(row) if self.chance(20) => Some((row.at, row.execution)),
+            _ => None,
+        };
+        let limit = if self.chance(80) { self.stream.between(1, 3) as u32 } else { self.limit() };
+        let key = self.replay_key();
+        Command::ReplayDeadLetters(ReplayDeadLetters { tenant, filter, after, limit, key, node: self.node() })
+    }
+
+    pub(crate) fn purge_dead_letter(&mut self) -> Command {
+        let (tenant, execution, _) = self.asked_letter();
+        Command::PurgeDeadLetter(PurgeDeadLetter { tenant, execution })
     }
 
     pub(crate) fn record_malformed(&mut self) -> Command {

@@ -48,8 +48,8 @@ pub(crate) fn jobs() -> [JobId; 6] {
 /// Definitions: two that can be read, and one that cannot.
 pub(crate) fn definitions() -> [Arc<StoredDefinition>; 3] {
     [
-        r#"{"schema":1,"definition":{"name":"a","handler":{"name":"noop"},"schedule":{"manual":{}}}}"#,
-        r#"{"schema":1,"definition":{"name":"é","handler":{"name":"http","version":2},"payload":{"n":1.50},"schedule":{"manual":{}}}}"#,
+        r#"{"schema":1,"definition":{"name":"a","handler":{"name":"noop"},"schedule":{"kind":"manual"}}}"#,
+        r#"{"schema":1,"definition":{"name":"é","handler":{"name":"http","version":2},"payload":{"n":1.50},"schedule":{"kind":"manual"}}}"#,
         r#"{"schema":99,"definition":{"what":"is this"}}"#,
     ]
     .map(|text| Arc::new(StoredDefinition::from_text(text.into())))
@@ -154,7 +154,7 @@ impl Draw<'_> {
     }
 
     /// A job's row that fulfils something, if there is one.
-    pub(crate) fn job_row(&mut self, is_wanted: fn(&JobRow) -> bool) -> Option<JobRow> {
+    pub(crate) fn job_row(&mut self, is_wanted: impl Fn(&JobRow) -> bool) -> Option<JobRow> {
         let rows: Vec<&JobRow> = self.store.tables().jobs().iter().filter(|row| is_wanted(row)).collect();
         (!rows.is_empty()).then(|| (*self.stream.pick(&rows)).clone())
     }
@@ -206,4 +206,9 @@ impl Draw<'_> {
         }
         *self.stream.pick(&rows)
     }
+}
+
+#[test]
+fn two_definitions_can_be_read_and_one_cannot() {
+    assert_eq!(definitions().map(|definition| definition.read().is_ok()), [true, true, false]);
 }

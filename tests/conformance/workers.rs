@@ -44,10 +44,10 @@ impl Draw<'_> {
 
     fn outcome(&mut self) -> RunOutcome {
         let error: Arc<str> = Arc::from(*self.stream.pick(&["it broke", "é", ""]));
-        match self.stream.between(0, 7) {
+        match self.stream.between(0, 8) {
             0..=2 => RunOutcome::Completed,
             3 => RunOutcome::Retry { delay: self.delay(), error },
-            4 => RunOutcome::DeadLettered { reason: *self.stream.pick(DeadLetterReason::ALL), error },
+            4 | 8 => RunOutcome::DeadLettered { reason: *self.stream.pick(DeadLetterReason::ALL), error },
             5 => RunOutcome::Failed { error },
             6 => RunOutcome::Released,
             _ => RunOutcome::Cancelled,

@@ -137,7 +137,10 @@ impl Atom {
             | Command::Heartbeat(_)
             | Command::Materialise(_)
             | Command::TriggerJob(_)
-            | Command::PromoteDue(_) => at(Span::ZERO),
+            | Command::PromoteDue(_)
+            | Command::ReplayDeadLetter(_)
+            | Command::ReplayDeadLetters(_)
+            | Command::PurgeDeadLetter(_) => at(Span::ZERO),
             // These may leave nothing behind, or nothing with a time.
             Command::ReadClock
             | Command::ReleaseLeases(_)
@@ -377,7 +380,10 @@ impl Apart<'_> {
             | Command::CreateJob(_)
             | Command::DeleteJob(_)
             | Command::TriggerJob(_)
-            | Command::CancelExecution(_) => self.whole(),
+            | Command::CancelExecution(_)
+            | Command::ReplayDeadLetter(_)
+            | Command::ReplayDeadLetters(_)
+            | Command::PurgeDeadLetter(_) => self.whole(),
         }
     }
 

@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{ExecutionId, JobId, NodeId, TenantId};
 use fencepost_core::lease::{HeldLease, LeaseResource, RunId};
-use fencepost_core::store::command::{Command, RepairItem};
+use fencepost_core::replay::execution_of;
+use fencepost_core::store::command::{Command, RepairItem, ReplayNumber};
 use fencepost_core::store::reference::{Choice, Picked, ReferenceStore};
 use fencepost_core::store::reply::{
     AcquireReply, CancelReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply, FinishReply,
-    HoldReply, LeadershipReply, MaterialiseReply, PutOffReply, RemovalReply, RenewReply, RepairReply, Reply,
-    TriggerReply,
+    HoldReply, LeadershipReply, MaterialiseReply, PageReplay, PurgeReply, PutOffReply, RemovalReply,
+    RenewReply, RepairReply, ReplayReply, Reply, TriggerReply,
 };
 use fencepost_core::store::row::{RefusalRow, RefusedAction, RefusedResource};
 use fencepost_core::store::tables::{Contents, RefusalKey, Tables};
@@ -78,7 +79,47 @@ impl Executions {
                 _ => {}
             }
         }
+        // A replay may be replayed: two rounds reach further than any history does.
+        for _ in 0..2 {
+            all.add_replays(operations, start);
+        }
         all
+    }
+
+    /// The replays that some operation may make of those there are: by number, as far as so many operations count.
+    fn add_replays(&mut self, operations: &[Operation], start: &ReferenceStore) {
+        let mut asked: BTreeMap<ExecutionId, u32> = BTreeMap::new();
+        let mut has_pages = false;
+        for operation in operations {
+            match &operation.command {
+                Command::ReplayDeadLetter(ask) => *asked.entry(ask.origin).or_default() += 1,
+                Command::ReplayDeadLetters(_) => has_pages = true,
+                _ => {}
+            }
+        }
+        for (job, known) in &mut self.0 {
+            let mut made = Vec::new();
+            for origin in known.iter() {
+                let replays = start.tables().dead_letters().get(origin).map_or(0, |letter| letter.replays);
+                let more = asked.get(origin).copied().unwrap_or(0) + u32::from(has_pages);
+                made.extend((1..=replays + more).map(|number| execution_of(*job, *origin, number)));
+            }
+            known.extend(made);
+        }
+    }
+
+    /// The job of an execution, and what replays of it there may be.
+    fn replays_of(&self, origin: ExecutionId) -> (Option<JobId>, Vec<Thing>) {
+        let Some((job, known)) = self.0.iter().find(|(_, known)| known.contains(&origin)) else {
+            return (None, Vec::new());
+        };
+        let replays = (1..).map(|number| execution_of(*job, origin, number));
+        let replays = replays.take_while(|id| known.contains(id)).map(Thing::Execution).collect();
+        (Some(*job), replays)
+    }
+
+    fn jobs(&self) -> impl Iterator<Item = Thing> {
+        self.0.keys().copied().map(Thing::Job)
     }
 
     fn of_job(&self, job: JobId) -> impl Iterator<Item = Thing> {
@@ -115,6 +156,12 @@ impl Touches {
 
     fn write(mut self, things: impl IntoIterator<Item = Thing>) -> Self {
         self.writes.extend(things);
+        self
+    }
+
+    /// What is written is not only read.
+    fn read(mut self, things: impl IntoIterator<Item = Thing>) -> Self {
+        self.reads.extend(things.into_iter().filter(|thing| !self.writes.contains(thing)));
         self
     }
 
@@ -260,6 +307,27 @@ impl Touches {
                 nothing().write(executions.of_job(ask.job).chain([Thing::Job(ask.job)]))
             }
             Command::CancelExecution(ask) => nothing().write([Thing::Execution(ask.execution)]),
+            Command::ReplayDeadLetter(ask) => {
+                let (job, replays) = executions.replays_of(ask.origin);
+                let touches = nothing().write(replays).write([Thing::Execution(ask.origin)]);
+                let touches = match ask.number {
+                    ReplayNumber::Next(_) => touches.write([Thing::Tenant(ask.tenant)]),
+                    ReplayNumber::Given(_) => touches,
+                };
+                touches.read(job.map(Thing::Job))
+            }
+            Command::ReplayDeadLetters(_) => match reply {
+                Some(Reply::DeadLettersReplayed(page)) => {
+                    let made = page.letters.iter().flat_map(|(origin, became)| match became {
+                        PageReplay::Created { execution } => vec![*origin, *execution],
+                        PageReplay::Refused(_) => Vec::new(),
+                    });
+                    let touches = nothing().write(made.map(Thing::Execution));
+                    touches.read(executions.all()).read(executions.jobs())
+                }
+                Some(_) | None => nothing().write(executions.all()).read(executions.jobs()),
+            },
+            Command::PurgeDeadLetter(ask) => nothing().write([Thing::Execution(ask.execution)]),
         }
     }
 }
@@ -308,6 +376,11 @@ fn is_of_nothing(reply: &Reply) -> bool {
         Reply::ExecutionCancelled(reply) => {
             matches!(reply, CancelReply::NotFound | CancelReply::Ended { .. })
         }
+        Reply::DeadLetterReplayed(reply) => !matches!(reply, ReplayReply::Created { .. }),
+        Reply::DeadLettersReplayed(page) => {
+            page.letters.iter().all(|(_, became)| matches!(became, PageReplay::Refused(_)))
+        }
+        Reply::DeadLetterPurged(reply) => *reply != PurgeReply::Purged,
         Reply::Leadership(reply) => matches!(reply, LeadershipReply::Held { .. }),
         Reply::Partitions { granted } => granted.is_empty(),
         _ => false,

@@ -8,7 +8,8 @@ use fencepost_tests::own_database;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, PgConnection};
 
-/// A tenant, a job, a skipped range and three executions: one that runs, one that completed, one in retry-wait.
+/// A tenant, a job, a skipped range and five executions: one that runs, one that completed, one in retry-wait, one that
+/// was dead-lettered and replayed, and one whose dead letter was purged.
 const GROUND: &str = "
     INSERT INTO tenant (id, created_at, name) VALUES
         ('00000000-0000-0000-0000-000000000001', 0, 'ours'), ('00000000-0000-0000-0000-000000000002', 0, 'theirs');
@@ -28,10 +29,24 @@ const GROUND: &str = "
            e.expires_at, e.next_try_at, 1, 1, 1, 1, 0, 0, 0, 1, 0, 7, false, true, false, e.state, 'scheduled', e.id
     FROM job, (VALUES ('e1', 'running', '00000000-0000-0000-0000-0000000000ff', 900, NULL::int8),
                       ('e2', 'completed', NULL, 0, NULL),
-                      ('e3', 'retry_wait', NULL, 0, 400)) AS e (id, state, owner, expires_at, next_try_at);";
+                      ('e3', 'retry_wait', NULL, 0, 400), ('e4', 'dead_lettered', NULL, 0, NULL),
+                      ('e5', 'dead_lettered', NULL, 0, NULL)) AS e (id, state, owner, expires_at, next_try_at);
+    INSERT INTO dead_letter (execution, tenant, job, at, attempts, rescues, lost_starts, reason, replays, purged_at)
+    SELECT id, tenant, job, 1, 1, 0, 0, 'exhausted', CASE key WHEN 'e4' THEN 1 ELSE 0 END,
+           CASE key WHEN 'e5' THEN 7 END
+    FROM execution WHERE state = 'dead_lettered';
+    CREATE FUNCTION replay(origin_key text, number int8, token int8, tenant uuid) RETURNS void LANGUAGE sql AS $$
+        INSERT INTO execution (id, tenant, job, due_at, made_under, token, nonce, expires_at, materialised_at,
+                               dispatched_at, origin, replay_number, job_version, attempts, rescues, lost_starts, waits,
+                               dispatch_no, redispatches, partition, lag_clamped, start_seen, cancel_requested, state,
+                               occurrence, key)
+        SELECT gen_random_uuid(), replay.tenant, job, 1, 0, replay.token, 0, 0, 1, 1, id, number, 1, 0, 0, 0, 0, 1, 0, 7,
+               false, false, false, 'pending', 'replay', key
+        FROM execution WHERE key = origin_key AND origin IS NULL $$;
+    SELECT replay('e4', 1, 5, '00000000-0000-0000-0000-000000000001');";
 
 /// The invariant, a statement that breaks it, and what the refusal names.
-const FORBIDDEN: [(&str, &str, &str); 16] = [
+const FORBIDDEN: [(&str, &str, &str); 24] = [
     (
         "unique-occurrence",
         "INSERT INTO execution SELECT * FROM execution WHERE state = 'completed'",
@@ -84,6 +99,38 @@ const FORBIDDEN: [(&str, &str, &str); 16] = [
          SELECT id, tenant, job, 1, 1, 0, 0, 'exhausted' FROM execution, generate_series(1, 2)
          WHERE state = 'running'",
         "dead_letter_pkey",
+    ),
+    (
+        "unique-occurrence",
+        "SELECT replay('e4', 1, 5, '00000000-0000-0000-0000-000000000001')",
+        "one_replay_per_number",
+    ),
+    (
+        "token-monotone",
+        "SELECT replay('e4', 2, 4, '00000000-0000-0000-0000-000000000001')",
+        "replays what cannot be replayed",
+    ),
+    (
+        "dead-letter-once",
+        "SELECT replay('e5', 1, 5, '00000000-0000-0000-0000-000000000001')",
+        "replays what cannot be replayed",
+    ),
+    ("dead-letter-once", "UPDATE dead_letter SET replays = replays + 2", "replays are counted one by one"),
+    (
+        "dead-letter-once",
+        "UPDATE dead_letter SET purged_at = NULL WHERE purged_at IS NOT NULL",
+        "what was purged stays purged",
+    ),
+    (
+        "dead-letter-once",
+        "UPDATE dead_letter SET error = 'x' WHERE purged_at IS NOT NULL",
+        "a_tombstone_keeps_no_error",
+    ),
+    ("dead-letter-once", "DELETE FROM dead_letter", "is deleted without it"),
+    (
+        "tenant-wall",
+        "SELECT replay('e4', 2, 5, '00000000-0000-0000-0000-000000000002')",
+        "replays what cannot be replayed",
     ),
     (
         "tenant-wall",

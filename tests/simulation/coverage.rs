@@ -13,7 +13,7 @@ use crate::stored::{Deed, deed_of};
 use crate::strikes::Strike;
 
 /// Everything that the commands that there are may do to a row.
-const DEEDS: [(&str, Deed); 20] = [
+const DEEDS: [(&str, Deed); 21] = [
     ("tenant", Deed::Inserted),
     ("lease", Deed::Updated),
     ("node", Deed::Inserted),
@@ -28,6 +28,7 @@ const DEEDS: [(&str, Deed); 20] = [
     ("outbox_event", Deed::Updated),
     ("outbox_event", Deed::Deleted),
     ("dead_letter", Deed::Inserted),
+    ("dead_letter", Deed::Updated),
     ("skipped_range", Deed::Inserted),
     ("refusal", Deed::Inserted),
     ("refusal", Deed::Updated),

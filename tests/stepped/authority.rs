@@ -76,6 +76,9 @@ pub(crate) const fn standing(kind: CommandKind) -> Standing {
         | CommandKind::CreateJob
         | CommandKind::DeleteJob
         | CommandKind::TriggerJob
-        | CommandKind::CancelExecution => Under(Row::Operator),
+        | CommandKind::CancelExecution
+        | CommandKind::ReplayDeadLetter
+        | CommandKind::ReplayDeadLetters
+        | CommandKind::PurgeDeadLetter => Under(Row::Operator),
     }
 }

@@ -3,6 +3,7 @@
 use crate::case::Case;
 
 pub(crate) mod batches;
+pub(crate) mod dead_letters;
 pub(crate) mod leases;
 pub(crate) mod operators;
 pub(crate) mod schedulers;
@@ -19,6 +20,7 @@ pub(crate) fn all() -> Vec<Case> {
         workers::acquiring(),
         workers::holding(),
         operators::cases(),
+        dead_letters::cases(),
     ]
     .into_iter()
     .flatten()

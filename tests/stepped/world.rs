@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use fencepost_core::execution::{CancelState, LeaseSign, WaitReason};
+use fencepost_core::execution::{CancelState, DeadLetterReason, LeaseSign, WaitReason};
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{
     DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, Occurrence, TenantId,
@@ -15,10 +15,11 @@ use fencepost_core::lease::{HeldLease, LeaseResource, RunId};
 use fencepost_core::partition::PartitionId;
 use fencepost_core::store::command::{
     AcquireExecution, AcquireExecutions, AcquireLeadership, AcquirePartitions, CancelExecution, Command,
-    CreateJob, CreateTenant, DeferExecutions, DeleteJob, FinishExecution, FinishExecutions, Heartbeat,
-    Materialise, MaterialiseJob, NewExecution, OperatorRequest, OutboxId, PromoteDue, PutOffJob, PutOffJobs,
-    ReleaseLeases, RemoveOutbox, RenewExecutions, RenewLeases, Repair, RepairItem, ReturnOutbox, RunOutcome,
-    TakeOverEnd, TriggerJob,
+    CreateJob, CreateTenant, DeadLetterFilter, DeferExecutions, DeleteJob, FinishExecution, FinishExecutions,
+    Heartbeat, Materialise, MaterialiseJob, NewExecution, OperatorRequest, OutboxId, PromoteDue,
+    PurgeDeadLetter, PutOffJob, PutOffJobs, ReleaseLeases, RemoveOutbox, RenewExecutions, RenewLeases,
+    Repair, RepairItem, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber, ReturnOutbox,
+    RunOutcome, TakeOverEnd, TriggerJob,
 };
 use fencepost_core::store::row::{NodeRole, NodeState};
 use fencepost_core::time::{Span, Timestamp};
@@ -93,7 +94,8 @@ fn held(resource: LeaseResource) -> HeldLease {
 }
 
 fn definition() -> Arc<StoredDefinition> {
-    let text = r#"{"schema":1,"definition":{"name":"a","handler":{"name":"noop"},"schedule":{"manual":{}}}}"#;
+    let text =
+        r#"{"schema":1,"definition":{"name":"a","handler":{"name":"noop"},"schedule":{"kind":"manual"}}}"#;
     Arc::new(StoredDefinition::from_text(text.into()))
 }
 
@@ -137,6 +139,47 @@ pub(crate) fn trigger(key: &str) -> Command {
 
 pub(crate) fn cancel() -> Command {
     Command::CancelExecution(CancelExecution { tenant: TENANT, execution: execution() })
+}
+
+/// The first replay of the execution.
+pub(crate) fn replay(number: u32, key: ReplayKey) -> Command {
+    let number = ReplayNumber::Given(number);
+    Command::ReplayDeadLetter(ReplayDeadLetter {
+        tenant: TENANT,
+        origin: execution(),
+        number,
+        key,
+        node: OWNER,
+    })
+}
+
+/// The next replay of the execution, whichever that is, under this request id.
+pub(crate) fn replay_next(request: &str) -> Command {
+    let asked = OperatorRequest { request: request.into(), fingerprint: Uuid::from_u128(2) };
+    let (origin, number) = (execution(), ReplayNumber::Next(asked));
+    Command::ReplayDeadLetter(ReplayDeadLetter {
+        tenant: TENANT,
+        origin,
+        number,
+        key: ReplayKey::Origin,
+        node: OWNER,
+    })
+}
+
+/// All dead letters, in one page.
+pub(crate) fn replay_all() -> Command {
+    Command::ReplayDeadLetters(ReplayDeadLetters {
+        tenant: TENANT,
+        filter: DeadLetterFilter::default(),
+        after: None,
+        limit: 10,
+        key: ReplayKey::Origin,
+        node: HEIR,
+    })
+}
+
+pub(crate) fn purge() -> Command {
+    Command::PurgeDeadLetter(PurgeDeadLetter { tenant: TENANT, execution: execution() })
 }
 
 pub(crate) fn acquire_leadership(node: NodeId) -> Command {
@@ -284,6 +327,11 @@ pub(crate) fn retryably() -> RunOutcome {
     RunOutcome::Retry { delay: Span::from_secs(1), error: "it broke".into() }
 }
 
+/// An end after which none follows.
+pub(crate) fn for_good() -> RunOutcome {
+    RunOutcome::DeadLettered { reason: DeadLetterReason::NonRetryable, error: "it cannot work".into() }
+}
+
 pub(crate) fn defer() -> Command {
     let items = vec![(execution(), WaitReason::UnknownHandler)];
     Command::DeferExecutions(DeferExecutions { items, delay: Span::from_secs(1) })
@@ -337,6 +385,11 @@ pub(crate) fn with_running_to_stop() -> Vec<Act> {
 /// The execution waits for its next attempt, which is due.
 pub(crate) fn with_retry() -> Vec<Act> {
     after(with_running(), at(15, finish(retryably())))
+}
+
+/// The execution is dead-lettered.
+pub(crate) fn with_dead_letter() -> Vec<Act> {
+    after(with_running(), at(15, finish(for_good())))
 }
 
 /// The execution is called off, and its outbox row is still there.

@@ -187,8 +187,20 @@ fn commands(path: &str) -> BTreeSet<String> {
         .take_while(|line| *line != "}")
         .filter_map(|line| line.strip_prefix("    "))
         .filter(|line| line.starts_with(|c: char| c.is_ascii_uppercase()))
-        .map(|line| line.chars().take_while(char::is_ascii_alphanumeric).collect::<String>().to_lowercase())
+        .map(|line| typed(&line.chars().take_while(char::is_ascii_alphanumeric).collect::<String>()))
         .collect();
     assert!(found.contains("run") || found.contains("serve"), "{path}: its commands are an `enum Command`");
     found
+}
+
+/// A variant's name as it is typed: words in lower case, with hyphens between them.
+fn typed(variant: &str) -> String {
+    let mut typed = String::new();
+    for (at, letter) in variant.char_indices() {
+        if at > 0 && letter.is_ascii_uppercase() {
+            typed.push('-');
+        }
+        typed.push(letter.to_ascii_lowercase());
+    }
+    typed
 }

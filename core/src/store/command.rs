@@ -20,6 +20,12 @@ use crate::partition::PartitionId;
 use crate::store::row::{NodeRole, NodeState};
 use crate::time::{Span, Timestamp};
 
+mod dead_letters;
+
+pub use dead_letters::{
+    DeadLetterFilter, PurgeDeadLetter, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber,
+};
+
 /// One call on the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
@@ -73,6 +79,12 @@ pub enum Command {
     TriggerJob(TriggerJob),
     /// Cancels an execution, or asks its worker to.
     CancelExecution(CancelExecution),
+    /// Makes an execution of a dead letter.
+    ReplayDeadLetter(ReplayDeadLetter),
+    /// Makes executions of a page of dead letters.
+    ReplayDeadLetters(ReplayDeadLetters),
+    /// Turns a dead letter's record into a tombstone.
+    PurgeDeadLetter(PurgeDeadLetter),
 }
 
 /// [`Command::Heartbeat`]: upserts the node's row (`started_at` is kept), then lists live schedulers: active
@@ -636,7 +648,10 @@ impl Command {
             | Self::CreateJob(_)
             | Self::DeleteJob(_)
             | Self::TriggerJob(_)
-            | Self::CancelExecution(_) => Lane::Work,
+            | Self::CancelExecution(_)
+            | Self::ReplayDeadLetter(_)
+            | Self::ReplayDeadLetters(_)
+            | Self::PurgeDeadLetter(_) => Lane::Work,
         }
     }
 
@@ -669,6 +684,9 @@ impl Command {
             Self::DeleteJob(_) => CommandKind::DeleteJob,
             Self::TriggerJob(_) => CommandKind::TriggerJob,
             Self::CancelExecution(_) => CommandKind::CancelExecution,
+            Self::ReplayDeadLetter(_) => CommandKind::ReplayDeadLetter,
+            Self::ReplayDeadLetters(_) => CommandKind::ReplayDeadLetters,
+            Self::PurgeDeadLetter(_) => CommandKind::PurgeDeadLetter,
         }
     }
 }
@@ -726,6 +744,12 @@ crate::execution::named!(
         TriggerJob = "trigger_job",
         /// See [`Command::CancelExecution`].
         CancelExecution = "cancel_execution",
+        /// See [`Command::ReplayDeadLetter`].
+        ReplayDeadLetter = "replay_dead_letter",
+        /// See [`Command::ReplayDeadLetters`].
+        ReplayDeadLetters = "replay_dead_letters",
+        /// See [`Command::PurgeDeadLetter`].
+        PurgeDeadLetter = "purge_dead_letter",
     }
 );
 

@@ -8,6 +8,7 @@
 //! - `materialise`: due jobs. - `dispatch`: retries, waits and the outbox.
 //! - `acquire`: execution leases, their renewal, and putting off. - `finish`: the ends of runs.
 //! - `sweep`: what is found and repaired. - `operator`: tenants, jobs, triggers, cancels.
+//! - `dead_letters`: replays and purges.
 //! - `transition`: the one way in which an execution changes its state. - `refusal`: the record of refusals.
 //!
 //! A command that picks rows picks the first by key. Where several connections act at once a store may pass over
@@ -29,6 +30,7 @@ use crate::store::tables::{Contents, RefusalKey, Tables};
 use crate::time::Timestamp;
 
 mod acquire;
+mod dead_letters;
 mod dispatch;
 mod finish;
 mod lease;
@@ -115,6 +117,9 @@ impl ReferenceStore {
             Command::DeleteJob(ask) => Reply::JobDeleted(call.delete_job(ask)),
             Command::TriggerJob(ask) => Reply::JobTriggered(call.trigger_job(ask)),
             Command::CancelExecution(ask) => Reply::ExecutionCancelled(call.cancel_execution(ask)),
+            Command::ReplayDeadLetter(ask) => Reply::DeadLetterReplayed(call.replay_dead_letter(ask)),
+            Command::ReplayDeadLetters(ask) => Reply::DeadLettersReplayed(call.replay_dead_letters(ask)),
+            Command::PurgeDeadLetter(ask) => Reply::DeadLetterPurged(call.purge_dead_letter(ask)),
         };
         call.record_refusals();
         StoreReply { now, reply }

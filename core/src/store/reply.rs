@@ -10,6 +10,7 @@ use crate::id::{DispatchNo, ExecutionId, JobId, JobVersion, NodeId, Occurrence, 
 use crate::job::{Payload, StoredDefinition, Unreadable};
 use crate::lease::{HeldLease, RunId};
 use crate::partition::PartitionId;
+use crate::replay::NotReplayable;
 use crate::store::command::OutboxId;
 use crate::time::{Span, Timestamp};
 
@@ -98,6 +99,12 @@ pub enum Reply {
     JobTriggered(TriggerReply),
     /// To `CancelExecution`.
     ExecutionCancelled(CancelReply),
+    /// To `ReplayDeadLetter`.
+    DeadLetterReplayed(ReplayReply),
+    /// To `ReplayDeadLetters`.
+    DeadLettersReplayed(ReplayPage),
+    /// To `PurgeDeadLetter`.
+    DeadLetterPurged(PurgeReply),
 }
 
 /// Whether leadership was granted.
@@ -450,6 +457,85 @@ pub enum CancelReply {
     /// It had ended.
     Ended {
         /// How.
+        state: ExecutionState,
+    },
+    /// No such execution of this tenant.
+    NotFound,
+}
+
+/// Whether a dead letter was replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReplayReply {
+    /// It was.
+    Created {
+        /// Which execution was made.
+        execution: ExecutionId,
+        /// Which replay that is.
+        number: u32,
+    },
+    /// It had been, by an earlier asking for the same.
+    Repeated {
+        /// Which execution was made then.
+        execution: ExecutionId,
+        /// Which replay that is.
+        number: u32,
+        /// Where it stands.
+        state: ExecutionState,
+    },
+    /// That replay was made with the other choice of a key.
+    OtherKey {
+        /// Which execution was made then.
+        execution: ExecutionId,
+    },
+    /// The request id was used for something else.
+    RequestReused,
+    /// The number is neither that of a replay that is there nor the next.
+    WrongNumber {
+        /// The next.
+        next: u32,
+    },
+    /// It cannot be replayed, for this reason.
+    Refused(NotReplayable),
+    /// The execution is no dead letter.
+    NotDeadLettered {
+        /// Where it stands.
+        state: ExecutionState,
+    },
+    /// No such execution of this tenant.
+    NotFound,
+}
+
+/// What a page of replays came to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ReplayPage {
+    /// What was looked at, by (`at`, `execution`), and what became of it.
+    pub letters: Vec<(ExecutionId, PageReplay)>,
+    /// Where the next page begins, if this one was full.
+    pub next: Option<(Timestamp, ExecutionId)>,
+}
+
+/// What a page of replays made of one dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PageReplay {
+    /// This execution, its first replay.
+    Created {
+        /// Which.
+        execution: ExecutionId,
+    },
+    /// Nothing: it cannot be replayed.
+    Refused(NotReplayable),
+}
+
+/// Whether a dead letter was purged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PurgeReply {
+    /// It was.
+    Purged,
+    /// It had been.
+    Repeated,
+    /// The execution is no dead letter.
+    NotDeadLettered {
+        /// Where it stands.
         state: ExecutionState,
     },
     /// No such execution of this tenant.

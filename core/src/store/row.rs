@@ -298,6 +298,10 @@ pub struct DeadLetterRow {
     pub lost_starts: u32,
     /// When.
     pub at: Timestamp,
+    /// Replays made of it: they are numbered from 1 to this.
+    pub replays: u32,
+    /// When an operator purged it. What is left is a tombstone: the error is gone.
+    pub purged_at: Option<Timestamp>,
 }
 
 /// `skipped_range`: key (`job`, `from`). A run of nominal fires that were not executed, bounds included.
@@ -381,8 +385,10 @@ pub struct RequestRow {
     pub request: Arc<str>,
     /// A digest of what was asked, so that reuse for something else is noticed.
     pub fingerprint: uuid::Uuid,
-    /// The job that it made.
+    /// The job that it made, or of which it made an execution.
     pub job: JobId,
+    /// The execution that it made.
+    pub execution: Option<ExecutionId>,
     /// When.
     pub at: Timestamp,
 }

@@ -65,7 +65,7 @@ impl Ask {
     }
 }
 
-const AN_INSTANT: &str = "an instant in RFC 3339, such as 2026-01-31T09:00:00Z";
+pub(super) const AN_INSTANT: &str = "an instant in RFC 3339, such as 2026-01-31T09:00:00Z";
 
 /// Preview a job's next fires, by its definition and the runs that it has had, with what daylight saving does to them.
 #[utoipa::path(get, path = "/v1/jobs/{id}/fires", params(("id" = uuid::Uuid, Path), ("after" = Option<String>, Query),

@@ -77,6 +77,11 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "unreadable", "What is stored cannot be read here", detail)
     }
 
+    /// 409: it cannot be replayed, or not so.
+    pub(super) fn not_replayable(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "not-replayable", "It cannot be replayed", detail)
+    }
+
     /// 503: try again.
     pub(super) fn unavailable(detail: &str) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "A dependency is out of reach", detail)

@@ -18,11 +18,13 @@ use uuid::Uuid;
 
 use super::query::Cursor;
 
+mod dead_letter_detail;
 mod dead_letter_view;
 mod execution_view;
 mod ledger_view;
 
-pub(super) use dead_letter_view::{DeadLetterFilter, DeadLetterLine, dead_letters};
+pub(super) use dead_letter_detail::{DeadLetterDetail, ReplayForecast, dead_letter};
+pub(super) use dead_letter_view::{DeadLetterLine, ReplayCount, dead_letters, replay_count};
 pub(super) use execution_view::{
     ExecutionDetail, ExecutionFilter, ExecutionView, execution, execution_detail, executions,
 };

@@ -125,8 +125,9 @@ impl DeadLetters {
             new.iter().map(|(row, _)| read::stored_count(of(row))).collect()
         };
         sqlx::query!(
-            "INSERT INTO dead_letter (execution, tenant, job, reason, error, attempts, rescues, lost_starts, at)
-             SELECT i.execution, i.tenant, i.job, i.reason, i.error, i.attempts, i.rescues, i.lost_starts, $1
+            "INSERT INTO dead_letter (execution, tenant, job, reason, error, attempts, rescues, lost_starts, at,
+               replays)
+             SELECT i.execution, i.tenant, i.job, i.reason, i.error, i.attempts, i.rescues, i.lost_starts, $1, 0
              FROM unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::int4[], $8::int4[],
                $9::int4[]) AS i (execution, tenant, job, reason, error, attempts, rescues, lost_starts)",
             now,

@@ -1,9 +1,7 @@
 //! Jobs made, triggered and deleted by operators.
 //!
 //! A trigger reads its job `FOR KEY SHARE` and a delete locks it `FOR UPDATE`, so no execution appears behind a
-//! delete; materialisation goes on beside both. Whoever commits work that may be due at once says so on
-//! [`CHANNEL`], with the partition's number: it wakes that partition's owner a little earlier than its next
-//! scan would.
+//! delete; materialisation goes on beside both. Whoever commits work that may be due at once says so ([`notify`]).
 
 use fencepost_core::execution::ExecutionState;
 use fencepost_core::id::{JobId, JobVersion, Occurrence, TenantId};
@@ -16,14 +14,9 @@ use sqlx::{Connection, PgConnection};
 
 use super::context::Context;
 use super::fault::Fault;
-use super::notifications::CHANNEL;
+use super::notifications::notify;
 use super::outbox::stored_partition;
 use super::read;
-
-async fn notify(conn: &mut PgConnection, partition: i16) -> Result<(), Fault> {
-    sqlx::query!("SELECT pg_notify($1, $2::text)", CHANNEL, partition.to_string()).execute(conn).await?;
-    Ok(())
-}
 
 /// Checked in this order: the tenant, the request id, the job id, the age of the plan. Whoever inserts the same
 /// request or job at the same time is waited for, and then met.
@@ -46,7 +39,7 @@ async fn create_within(
     let known = sqlx::query!(
         r#"SELECT EXISTS (SELECT FROM tenant WHERE id = $1) AS "has_tenant!",
              EXISTS (SELECT FROM job WHERE id = $2) AS "has_job!",
-             r.fingerprint AS "fingerprint?", r.job AS "job?"
+             r.fingerprint AS "fingerprint?", r.job AS "job?", r.execution IS NULL AS "made_a_job!"
            FROM (SELECT) AS one LEFT JOIN operator_request r ON r.tenant = $1 AND r.request = $3"#,
         ask.tenant.as_uuid(),
         ask.job.as_uuid(),
@@ -60,7 +53,7 @@ async fn create_within(
         return reply(CreateJobReply::NoTenant);
     }
     if let (Some(asked), Some(fingerprint), Some(job)) = (&ask.request, known.fingerprint, known.job) {
-        return reply(if fingerprint == asked.fingerprint {
+        return reply(if fingerprint == asked.fingerprint && known.made_a_job {
             CreateJobReply::Repeated { job: JobId::from_uuid(job) }
         } else {
             CreateJobReply::RequestReused

@@ -6,15 +6,25 @@
 use std::time::Duration;
 
 use fencepost_core::partition::PartitionId;
+use sqlx::PgConnection;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use tokio::sync::mpsc;
 
+use super::fault::Fault;
+
 /// The channel. The payload is a partition's number.
-pub(super) const CHANNEL: &str = "fencepost";
+const CHANNEL: &str = "fencepost";
 /// How long a lost listener pauses.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How many announcements may lie unread; more are dropped, since the reader scans anyway.
 const UNREAD_MAX: usize = 1_024;
+
+/// Says, with the commit, that this partition has work that may be due at once: it wakes the partition's owner a little
+/// earlier than its next scan would.
+pub(super) async fn notify(conn: &mut PgConnection, partition: i16) -> Result<(), Fault> {
+    sqlx::query!("SELECT pg_notify($1, $2::text)", CHANNEL, partition.to_string()).execute(conn).await?;
+    Ok(())
+}
 
 /// Listens for as long as the receiver is kept.
 #[must_use]

@@ -285,4 +285,5 @@ fn is_record_of(
         && row.attempts == after.attempts
         && row.rescues == after.rescues
         && row.lost_starts == after.lost_starts
+        && (row.replays, row.purged_at) == (0, None)
 }

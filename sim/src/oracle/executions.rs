@@ -22,7 +22,7 @@ use super::invariant::Invariant;
 use super::leases::{check_authority, has_lapsed};
 use super::mirror::Mirror;
 use super::runs::Heard;
-use super::{Report, ends};
+use super::{Report, dead_letters, ends};
 use crate::violation::Violation;
 
 use ExecutionState as S;
@@ -34,7 +34,7 @@ pub(super) struct Executions {
     retry_due: BTreeMap<ExecutionId, Timestamp>,
     /// Until when each granted run's lease lasted at the latest.
     pub(super) leases: BTreeMap<RunId, Granted>,
-    /// The idempotency keys of all executions that are no replays.
+    /// The idempotency keys of all executions.
     keys: BTreeSet<Arc<str>>,
 }
 
@@ -66,7 +66,7 @@ impl Executions {
         };
         let Some(before) = &delta.before else {
             check_birth(commit, mirror, after)?;
-            return self.check_key(commit, after);
+            return self.check_key(commit, mirror, after);
         };
         check_end_is_final(commit, before, after)?;
         if before.state != after.state && !is_legal(before.state, after.state) {
@@ -90,10 +90,21 @@ impl Executions {
         check_stamps(commit, after)
     }
 
-    /// No two executions share a key, or the systems outside would take one for the other.
-    fn check_key(&mut self, commit: &Commit<'_>, row: &ExecutionRow) -> Result<(), Violation> {
-        let is_replay = matches!(row.occurrence, Occurrence::Replay { .. });
-        if is_replay || self.keys.insert(Arc::clone(&row.key)) {
+    /// No two executions share a key, or the systems outside would take one for the other; but that a replay has its
+    /// origin's, where it was not to have one of its own.
+    fn check_key(
+        &mut self,
+        commit: &Commit<'_>,
+        mirror: &Mirror,
+        row: &ExecutionRow,
+    ) -> Result<(), Violation> {
+        let is_origins = match row.occurrence {
+            Occurrence::Replay { origin, .. } => {
+                mirror.executions.get(&origin).is_some_and(|origin| origin.key == row.key)
+            }
+            Occurrence::Scheduled { .. } | Occurrence::Manual { .. } => false,
+        };
+        if is_origins || self.keys.insert(Arc::clone(&row.key)) {
             return Ok(());
         }
         Err(commit.broke(Invariant::EffectOncePerKey, || {
@@ -225,6 +236,9 @@ fn check_birth(commit: &Commit<'_>, mirror: &Mirror, row: &ExecutionRow) -> Resu
     }
     if !matches!(row.state, S::Pending | S::Skipped) {
         return Err(commit.broke(Invariant::LegalTransition, || format!("{} was born {}", row.id, row.state)));
+    }
+    if let Occurrence::Replay { origin, number } = row.occurrence {
+        return dead_letters::check_birth(commit, mirror, row, origin, number);
     }
     if row.token != FencingToken::NEVER {
         return Err(commit

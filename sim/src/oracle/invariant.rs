@@ -69,13 +69,13 @@ macro_rules! invariants {
 
 invariants! {
     UniqueOccurrence "unique-occurrence" Safety [Simulator Properties Constraint]
-        "A job has at most one execution per fire time and one per caller's key, and no fire is both an execution and inside a range row.",
+        "A job has at most one execution per fire time and one per caller's key, replays aside, a dead letter has at most one replay per number, and no fire is both an execution and inside a range row.",
     NoPhantomFire "no-phantom-fire" Safety [Simulator]
         "Every scheduled execution is a fire that its job's version yields under its policies, materialised no earlier than due.",
     NoLostFire "no-lost-fire" Safety [Simulator]
         "Every nominal fire up to the watermark is in the ledger, executed or justly skipped, and the next fire is the first after it.",
     TokenMonotone "token-monotone" Safety [Simulator Constraint]
-        "A resource's fencing token rises by one with each acquisition and never otherwise changes.",
+        "A resource's fencing token rises by one with each acquisition and never otherwise changes; a replay's begins no lower than its origin's ended.",
     SingleHolder "single-holder" Safety [Simulator]
         "A resource has at most one holder, and its expiry lies where the grant put it.",
     FencedWrite "fenced-write" Safety [Simulator Constraint]
@@ -97,7 +97,7 @@ invariants! {
     RetryNotEarly "retry-not-early" Safety [Simulator Properties]
         "No attempt starts before its stored retry time, and the stored delay is the policy's or the target's own.",
     DeadLetterOnce "dead-letter-once" Safety [Simulator Constraint]
-        "An execution is dead-lettered exactly when there is one dead-letter record of it, with its reason.",
+        "An execution is dead-lettered exactly when there is one dead-letter record of it, with its reason, or its purge tombstone, of which nothing is replayed.",
     CompletedSurvives "completed-survives" Safety [Simulator]
         "No repair, late worker or duplicate overwrites a committed completion.",
     TenantWall "tenant-wall" Safety [Simulator Constraint]
@@ -107,7 +107,7 @@ invariants! {
     SweepIdempotent "sweep-idempotent" Safety [Simulator Properties]
         "Applying the same observed repairs again changes nothing.",
     EffectOncePerKey "effect-once-per-key" Safety [Simulator]
-        "A system that enforces the idempotency key performs each effect once; one that enforces the token never accepts a lower one later.",
+        "A system that enforces the idempotency key, which a replay shares unless asked otherwise, performs each effect once; one that enforces the token never accepts a lower one later.",
     OverlapOnlyAfterExpiry "overlap-only-after-expiry" Safety [Simulator]
         "Two runs of one execution are under way at once only if the earlier lease had expired or its worker had given it up; their tokens differ.",
     Conservation "conservation" Safety [Simulator]

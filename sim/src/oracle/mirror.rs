@@ -9,7 +9,7 @@ use fencepost_core::execution::ExecutionState;
 use fencepost_core::id::{ExecutionId, JobId, Occurrence};
 use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::OutboxId;
-use fencepost_core::store::row::{ExecutionRow, JobRow, OutboxRow};
+use fencepost_core::store::row::{DeadLetterRow, ExecutionRow, JobRow, OutboxRow};
 use fencepost_core::time::Timestamp;
 
 use super::brief::Brief;
@@ -29,7 +29,7 @@ pub(super) struct Mirror {
     /// By what they are occurrences of.
     pub(super) occurrences: BTreeMap<(JobId, Occurrence), ExecutionId>,
     pub(super) outbox: BTreeMap<OutboxId, OutboxRow>,
-    pub(super) dead_letters: BTreeSet<ExecutionId>,
+    pub(super) dead_letters: BTreeMap<ExecutionId, DeadLetterRow>,
     pub(super) ranges: BTreeMap<JobId, Ranges>,
 }
 
@@ -48,14 +48,7 @@ impl Mirror {
                 dispatch_no: row.dispatch_no,
             }),
             Change::Execution(delta) => self.absorb_execution(delta),
-            Change::DeadLetter(delta) => {
-                if let Some(row) = &delta.before {
-                    self.dead_letters.remove(&row.execution);
-                }
-                if let Some(row) = &delta.after {
-                    self.dead_letters.insert(row.execution);
-                }
-            }
+            Change::DeadLetter(delta) => put(&mut self.dead_letters, delta, |row| row.execution),
             Change::SkippedRange(delta) => {
                 if let Some(row) = &delta.before {
                     self.ranges.entry(row.job).or_default().remove(&row.from);
@@ -108,6 +101,7 @@ impl Mirror {
             }
             Change::Job(delta) => differs(&self.jobs, delta, |row| row.id),
             Change::Execution(delta) => differs(&self.executions, delta, |row| row.id),
+            Change::DeadLetter(delta) => differs(&self.dead_letters, delta, |row| row.execution),
             Change::Outbox(delta) => {
                 let id =
                     |row: &OutboxRow| OutboxId { execution: row.execution, dispatch_no: row.dispatch_no };
@@ -117,7 +111,6 @@ impl Mirror {
             | Change::Node(_)
             | Change::JobVersion(_)
             | Change::Attempt(_)
-            | Change::DeadLetter(_)
             | Change::SkippedRange(_)
             | Change::Refusal(_)
             | Change::Request(_)

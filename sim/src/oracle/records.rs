@@ -9,7 +9,7 @@ use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::{Command, OutboxId, RepairItem};
 use fencepost_core::store::reply::{
     AcquireReply, CancelReply, DeleteJobReply, FinishReply, HoldReply, MadeExecution, MaterialiseReply,
-    PutOffReply, RenewReply, RepairItemReply, RepairReply, Reply, TriggerReply,
+    PurgeReply, PutOffReply, RenewReply, RepairItemReply, RepairReply, ReplayReply, Reply, TriggerReply,
 };
 use fencepost_core::store::row::{RefusalRow, RefusedResource};
 use fencepost_core::time::Timestamp;
@@ -17,6 +17,7 @@ use fencepost_core::time::Timestamp;
 use super::Commit;
 use super::brief::Brief;
 use super::claims;
+use super::dead_letters::{self, Replays};
 use super::invariant::Invariant;
 use super::mirror::Mirror;
 use crate::violation::Violation;
@@ -34,6 +35,7 @@ enum Repaired {
 #[derive(Debug, Default)]
 pub(super) struct Records {
     repaired: BTreeSet<Repaired>,
+    replays: Replays,
 }
 
 impl Records {
@@ -48,6 +50,7 @@ impl Records {
         check_refusals(commit, mirror, changes)?;
         check_tenants(commit, mirror, changes)?;
         check_nothing_forgotten(commit, mirror, changes)?;
+        self.replays.check_claims(commit, mirror, changes)?;
         claims::check(commit, mirror, changes)
     }
 
@@ -86,17 +89,11 @@ fn check_dead_letters(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) 
     let broke = |detail: String| Err(commit.broke(Invariant::DeadLetterOnce, || detail));
     for change in changes {
         match change {
-            Change::DeadLetter(Delta { before: None, after: Some(row) }) => {
-                let state = mirror.executions.get(&row.execution).map(|execution| execution.state);
-                if state != Some(ExecutionState::DeadLettered) {
-                    return broke(format!("a record was made of {}, which is {state:?}", row.execution));
-                }
-            }
-            Change::DeadLetter(delta) => return broke(format!("a record changed or went: {}", Brief(delta))),
+            Change::DeadLetter(delta) => dead_letters::check_record(commit, mirror, delta)?,
             Change::Execution(delta) => {
                 let Some(after) = &delta.after else { continue };
                 let dead = after.state == ExecutionState::DeadLettered;
-                if dead != mirror.dead_letters.contains(&after.id) {
+                if dead != mirror.dead_letters.contains_key(&after.id) {
                     return broke(format!(
                         "{} is {}, and its dead-letter record says otherwise",
                         after.id, after.state
@@ -206,7 +203,10 @@ fn refusals(commit: &Commit<'_>) -> u64 {
         | Reply::JobCreated(_)
         | Reply::JobDeleted(_)
         | Reply::JobTriggered(_)
-        | Reply::ExecutionCancelled(_) => 0,
+        | Reply::ExecutionCancelled(_)
+        | Reply::DeadLetterReplayed(_)
+        | Reply::DeadLettersReplayed(_)
+        | Reply::DeadLetterPurged(_) => 0,
     }
 }
 
@@ -239,6 +239,9 @@ fn tenant_of(command: &Command) -> Option<TenantId> {
         Command::DeleteJob(ask) => Some(ask.tenant),
         Command::TriggerJob(ask) => Some(ask.tenant),
         Command::CancelExecution(ask) => Some(ask.tenant),
+        Command::ReplayDeadLetter(ask) => Some(ask.tenant),
+        Command::ReplayDeadLetters(ask) => Some(ask.tenant),
+        Command::PurgeDeadLetter(ask) => Some(ask.tenant),
         _ => None,
     }
 }
@@ -246,10 +249,13 @@ fn tenant_of(command: &Command) -> Option<TenantId> {
 /// Whose it is what an operator's command names.
 fn owner_of_asked(command: &Command, mirror: &Mirror) -> Option<TenantId> {
     let job = |job| mirror.jobs.get(job).map(|row| row.tenant);
+    let execution = |id| mirror.executions.get(id).map(|row| row.tenant);
     match command {
         Command::DeleteJob(ask) => job(&ask.job),
         Command::TriggerJob(ask) => job(&ask.job),
-        Command::CancelExecution(ask) => mirror.executions.get(&ask.execution).map(|row| row.tenant),
+        Command::CancelExecution(ask) => execution(&ask.execution),
+        Command::ReplayDeadLetter(ask) => execution(&ask.origin),
+        Command::PurgeDeadLetter(ask) => execution(&ask.execution),
         _ => None,
     }
 }
@@ -260,6 +266,8 @@ fn is_not_found(reply: &Reply) -> bool {
         Reply::JobDeleted(DeleteJobReply::NotFound)
             | Reply::JobTriggered(TriggerReply::NotFound)
             | Reply::ExecutionCancelled(CancelReply::NotFound)
+            | Reply::DeadLetterReplayed(ReplayReply::NotFound)
+            | Reply::DeadLetterPurged(PurgeReply::NotFound)
     )
 }
 
@@ -272,7 +280,8 @@ fn check_nothing_forgotten(
     let forgot = |detail: String| Err(commit.broke(Invariant::Conservation, || detail));
     let made = match commit.reply {
         Reply::Materialised(replies) => replies.iter().map(made_in).sum(),
-        Reply::JobTriggered(TriggerReply::Created) => 1,
+        Reply::JobTriggered(TriggerReply::Created)
+        | Reply::DeadLetterReplayed(ReplayReply::Created { .. }) => 1,
         _ => 0,
     };
     if made > 0 {

@@ -31,10 +31,10 @@ pub(super) struct Runs {
     ended: BTreeMap<ExecutionId, FencingToken>,
     /// What was heard of each run that is not finished.
     heard: BTreeMap<RunId, Heard>,
-    /// How often each system that enforces keys performed the effect of each execution.
-    performed: BTreeMap<(OutsideIndex, ExecutionId), u32>,
-    /// The highest token that each system that enforces tokens has accepted, by execution.
-    accepted: BTreeMap<(OutsideIndex, ExecutionId), FencingToken>,
+    /// How often each system that enforces keys performed the effect of each key, which replays share.
+    performed: BTreeMap<(OutsideIndex, Arc<str>), u32>,
+    /// The highest token that each system that enforces tokens has accepted, by key.
+    accepted: BTreeMap<(OutsideIndex, Arc<str>), FencingToken>,
 }
 
 /// What was heard of a run before it was finished.
@@ -103,7 +103,7 @@ impl Runs {
             }
             HandlerObservation::Effect { outside, enforces, run, key, answer } => {
                 self.check_key(at, *run, key)?;
-                self.check_effect(at, *outside, *enforces, *run, *answer)
+                self.check_effect(at, (*outside, key), *enforces, *run, *answer)
             }
         }
     }
@@ -186,7 +186,7 @@ impl Runs {
     fn check_effect(
         &mut self,
         at: SimTime,
-        outside: OutsideIndex,
+        (outside, key): (OutsideIndex, &Arc<str>),
         enforces: Enforcement,
         run: RunId,
         answer: EffectAnswer,
@@ -194,7 +194,7 @@ impl Runs {
         if answer != EffectAnswer::Performed {
             return Ok(());
         }
-        let place = (outside, run.execution);
+        let place = (outside, Arc::clone(key));
         match enforces {
             Enforcement::Key => {
                 let times = self.performed.entry(place).or_default();

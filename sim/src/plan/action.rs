@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fencepost_core::store::command::ReplayKey;
 use serde::{Deserialize, Serialize};
 
 use super::workload::JobIndex;
@@ -86,5 +87,28 @@ pub enum Action {
     Delete {
         /// Which.
         job: JobIndex,
+    },
+    /// Replay a dead letter.
+    Replay {
+        /// Which: counted in the order of their deaths, and around.
+        nth: u32,
+        /// Which replay of it; the next, under a request id of this action's, where none is given.
+        number: Option<u32>,
+        /// Which idempotency key it is to have.
+        key: ReplayKey,
+    },
+    /// Replay all of a tenant's dead letters, page by page.
+    ReplayAll {
+        /// Whose: a place in the plan's tenants.
+        tenant: u8,
+        /// Dead letters in a page.
+        page: u32,
+        /// After how many pages the operator is gone.
+        pages: u32,
+    },
+    /// Purge a dead letter.
+    Purge {
+        /// Which: counted in the order of their deaths, and around.
+        nth: u32,
     },
 }

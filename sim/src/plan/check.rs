@@ -75,7 +75,11 @@ fn check(plan: &Plan) -> Result<(), PlanError> {
             | Action::Trigger { job, .. }
             | Action::CancelNewest { job }
             | Action::Delete { job } => check_job(plan, format!("actions[{at}]"), *job)?,
-            Action::CancelStuck => {}
+            Action::ReplayAll { tenant, .. } if usize::from(*tenant) >= plan.tenants.len() => {
+                return Err(wrong(format!("actions[{at}]"), "no such tenant"));
+            }
+            Action::CancelStuck | Action::Replay { .. } | Action::ReplayAll { .. } | Action::Purge { .. } => {
+            }
         }
     }
     for (at, fault) in plan.faults.iter().enumerate() {

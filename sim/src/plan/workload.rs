@@ -136,7 +136,7 @@ pub struct OutsideSpec {
 pub enum Enforcement {
     /// It does each idempotency key's effect once.
     Key,
-    /// It refuses a fencing token lower than one it has seen for the execution.
+    /// It refuses a fencing token lower than one it has seen for the idempotency key.
     Token,
     /// Whatever comes, it does.
     Nothing,

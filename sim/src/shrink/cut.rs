@@ -20,7 +20,9 @@ pub(super) fn without_jobs(plan: &Plan, gone: &[bool]) -> Option<Plan> {
         let what = match &action.what {
             Action::Create { job } => Action::Create { job: moved(*job)? },
             Action::Trigger { job, key } => Action::Trigger { job: moved(*job)?, key: key.clone() },
-            Action::CancelStuck => Action::CancelStuck,
+            Action::CancelStuck | Action::Replay { .. } | Action::ReplayAll { .. } | Action::Purge { .. } => {
+                action.what.clone()
+            }
             Action::CancelNewest { job } => Action::CancelNewest { job: moved(*job)? },
             Action::Delete { job } => Action::Delete { job: moved(*job)? },
         };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fencepost_core::effect::{Invocation, StopReason};
 use fencepost_core::event::{ErrorClass, HandlerResult};
 use fencepost_core::fencing::FencingToken;
-use fencepost_core::id::{ExecutionId, JobId};
+use fencepost_core::id::JobId;
 use fencepost_core::lease::RunId;
 use fencepost_core::limits::ERROR_BYTES_MAX;
 use fencepost_core::time::Span;
@@ -55,7 +55,8 @@ pub(super) struct EffectCall {
 pub(super) struct Outside {
     enforces: Enforcement,
     keys: BTreeSet<Arc<str>>,
-    tokens: BTreeMap<ExecutionId, FencingToken>,
+    /// The highest token seen, by key: a replay goes on where its origin ended.
+    tokens: BTreeMap<Arc<str>, FencingToken>,
     troubles: Vec<(u16, FaultSpec)>,
 }
 
@@ -90,7 +91,7 @@ impl Outside {
             Enforcement::Key if self.keys.insert(Arc::clone(key)) => EffectAnswer::Performed,
             Enforcement::Key => EffectAnswer::Repeated,
             Enforcement::Token => {
-                let highest = self.tokens.entry(run.execution).or_insert(run.token);
+                let highest = self.tokens.entry(Arc::clone(key)).or_insert(run.token);
                 if *highest > run.token {
                     return EffectAnswer::Refused;
                 }

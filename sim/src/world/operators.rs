@@ -1,5 +1,5 @@
-//! Operators: they create, trigger, cancel and delete, over a link of their own, and ask again until they are
-//! answered.
+//! Operators: they create, trigger, cancel, delete, replay and purge, over a link of their own, and ask again until
+//! they are answered.
 //!
 //! A job is created as the API creates one: read the store's clock, plan on that reading, send the plan, and
 //! begin anew where the store finds the plan too old.
@@ -11,9 +11,10 @@ use fencepost_core::job::StoredDefinition;
 use fencepost_core::job_plan::plan_create;
 use fencepost_core::store::StoreOutcome;
 use fencepost_core::store::command::{
-    CancelExecution, Command, CreateJob, DeleteJob, OperatorRequest, TriggerJob,
+    CancelExecution, Command, CreateJob, DeadLetterFilter, DeleteJob, OperatorRequest, PurgeDeadLetter,
+    ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber, TriggerJob,
 };
-use fencepost_core::store::reply::{CreateJobReply, Reply};
+use fencepost_core::store::reply::{CreateJobReply, Reply, StoreReply};
 use fencepost_core::time::{Span, Timestamp};
 use uuid::Uuid;
 
@@ -37,6 +38,8 @@ pub(super) struct Task {
     /// What was sent last; the same again until it is answered.
     command: Option<Command>,
     tries: u32,
+    /// Answers so far.
+    pages: u32,
     done: bool,
 }
 
@@ -112,7 +115,21 @@ impl World<'_> {
             (Authority::Owner, Action::CancelNewest { .. }) => FaultKind::OperatorCancels,
             (Authority::Owner, Action::CancelStuck) => FaultKind::OperatorCancelsStuck,
             (Authority::Owner, Action::Delete { .. }) => FaultKind::OperatorDeletes,
+            (Authority::Owner, Action::Replay { .. }) => FaultKind::OperatorReplays,
+            (Authority::Owner, Action::ReplayAll { .. }) => FaultKind::OperatorReplaysAll,
+            (Authority::Owner, Action::Purge { .. }) => FaultKind::OperatorPurges,
         };
+        let needs_dead_letter = match spec.what {
+            Action::Replay { .. } | Action::ReplayAll { .. } | Action::Purge { .. } => true,
+            Action::Create { .. }
+            | Action::Trigger { .. }
+            | Action::CancelNewest { .. }
+            | Action::CancelStuck
+            | Action::Delete { .. } => false,
+        };
+        if needs_dead_letter && self.dead.is_empty() {
+            return;
+        }
         self.counts.count(kind);
         match spec.timing {
             Timing::Chance => {}
@@ -124,7 +141,7 @@ impl World<'_> {
         for _ in 0..copies {
             let task = u16::try_from(self.tasks.len()).expect("plans have few actions");
             let command = self.first_command(action);
-            self.tasks.push(Task { action, command, tries: 0, done: false });
+            self.tasks.push(Task { action, command, tries: 0, pages: 0, done: false });
             self.on_operator_tries(task);
         }
     }
@@ -150,6 +167,58 @@ impl World<'_> {
                 let (tenant, job) = (asks(*job), self.job_id(*job));
                 Some(Command::DeleteJob(DeleteJob { tenant, job }))
             }
+            Action::Replay { nth, number, key } => {
+                let (origin, owner) = self.dead_letter(*nth)?;
+                let number = match number {
+                    Some(number) => ReplayNumber::Given(*number),
+                    None => ReplayNumber::Next(OperatorRequest {
+                        request: format!("replay {action}").into(),
+                        fingerprint: Uuid::from_u128(origin.as_uuid().as_u128() ^ 1),
+                    }),
+                };
+                let tenant = self.authority(owner, spec.under);
+                let ask = ReplayDeadLetter { tenant, origin, number, key: *key, node: API_NODE };
+                Some(Command::ReplayDeadLetter(ask))
+            }
+            // What dies while it goes on is not for this one.
+            Action::ReplayAll { .. } => Some(Command::ReadClock),
+            Action::Purge { nth } => {
+                let (execution, owner) = self.dead_letter(*nth)?;
+                let tenant = self.authority(owner, spec.under);
+                Some(Command::PurgeDeadLetter(PurgeDeadLetter { tenant, execution }))
+            }
+        }
+    }
+
+    /// The nth that died, counted around, and whose it is.
+    fn dead_letter(&self, nth: u32) -> Option<(ExecutionId, TenantId)> {
+        let place = (nth as usize).checked_rem(self.dead.len())?;
+        self.dead.get(place).copied()
+    }
+
+    /// The page of a replay of all that follows an answer; `None` after the last, or when the operator is gone.
+    fn next_page(&self, task: u16, reply: &StoreReply) -> Option<Command> {
+        let task = &self.tasks[usize::from(task)];
+        let spec = &self.plan.actions[usize::from(task.action)];
+        let Action::ReplayAll { tenant, page, pages } = spec.what else { return None };
+        let owner = self.plan.tenants[usize::from(tenant)];
+        let tenant = self.authority(owner, spec.under);
+        match (&reply.reply, &task.command) {
+            (Reply::Clock, _) => Some(Command::ReplayDeadLetters(ReplayDeadLetters {
+                tenant,
+                filter: DeadLetterFilter { to: Some(reply.now), ..DeadLetterFilter::default() },
+                after: None,
+                limit: page,
+                key: ReplayKey::Origin,
+                node: API_NODE,
+            })),
+            (Reply::DeadLettersReplayed(done), Some(Command::ReplayDeadLetters(ask)))
+                if task.pages <= pages =>
+            {
+                let after = Some(done.next?);
+                Some(Command::ReplayDeadLetters(ReplayDeadLetters { after, ..ask.clone() }))
+            }
+            (_, _) => None,
         }
     }
 
@@ -194,13 +263,17 @@ impl World<'_> {
             return;
         };
         let action = self.tasks[usize::from(task)].action;
+        self.tasks[usize::from(task)].pages += 1;
         let next = match (&self.plan.actions[usize::from(action)].what, &reply.reply) {
             (Action::Create { job }, Reply::Clock) => self.creation(*job, reply.now),
             (Action::Create { .. }, Reply::JobCreated(CreateJobReply::PlanExpired)) => {
                 Some(Command::ReadClock)
             }
+            (Action::ReplayAll { .. }, _) => self.next_page(task, &reply),
             (
-                Action::Create { .. }
+                Action::Replay { .. }
+                | Action::Purge { .. }
+                | Action::Create { .. }
                 | Action::Trigger { .. }
                 | Action::CancelNewest { .. }
                 | Action::CancelStuck

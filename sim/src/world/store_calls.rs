@@ -300,6 +300,9 @@ const fn writes(command: &Command) -> bool {
         | Command::CreateJob(_)
         | Command::DeleteJob(_)
         | Command::TriggerJob(_)
-        | Command::CancelExecution(_) => true,
+        | Command::CancelExecution(_)
+        | Command::ReplayDeadLetter(_)
+        | Command::ReplayDeadLetters(_)
+        | Command::PurgeDeadLetter(_) => true,
     }
 }

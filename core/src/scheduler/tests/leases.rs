@@ -35,7 +35,10 @@ fn acts_under(command: &Command) -> usize {
         | Command::CreateJob(_)
         | Command::DeleteJob(_)
         | Command::TriggerJob(_)
-        | Command::CancelExecution(_) => 0,
+        | Command::CancelExecution(_)
+        | Command::ReplayDeadLetter(_)
+        | Command::ReplayDeadLetters(_)
+        | Command::PurgeDeadLetter(_) => 0,
     }
 }
 

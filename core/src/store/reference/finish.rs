@@ -197,6 +197,8 @@ impl Call<'_> {
             rescues: row.rescues,
             lost_starts: row.lost_starts,
             at: self.now,
+            replays: 0,
+            purged_at: None,
         };
         self.tables.dead_letters.put(record, self.changes);
     }

@@ -40,7 +40,7 @@ impl Call<'_> {
         if let Some(asked) = &ask.request
             && let Some(known) = self.tables.requests.get(&(ask.tenant, asked.request.clone()))
         {
-            return if known.fingerprint == asked.fingerprint {
+            return if known.fingerprint == asked.fingerprint && known.execution.is_none() {
                 CreateJobReply::Repeated { job: known.job }
             } else {
                 CreateJobReply::RequestReused
@@ -62,6 +62,7 @@ impl Call<'_> {
                 request: asked.request.clone(),
                 fingerprint: asked.fingerprint,
                 job: ask.job,
+                execution: None,
                 at: self.now,
             };
             self.tables.requests.put(row, self.changes);

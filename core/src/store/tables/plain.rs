@@ -84,6 +84,37 @@ impl Record for NodeRow {
     }
 }
 
+/// Dead letters that no replay was made of yet and nobody purged, by tenant and time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeadLetterIndex {
+    pub(in crate::store) untouched: BTreeSet<(TenantId, Timestamp, ExecutionId)>,
+}
+
+impl DeadLetterIndex {
+    fn entry(row: &DeadLetterRow) -> Option<(TenantId, Timestamp, ExecutionId)> {
+        let is_untouched = row.replays == 0 && row.purged_at.is_none();
+        is_untouched.then_some((row.tenant, row.at, row.execution))
+    }
+}
+
+impl Record for DeadLetterRow {
+    type Key = ExecutionId;
+    type Index = DeadLetterIndex;
+
+    fn key(&self) -> ExecutionId {
+        self.execution
+    }
+
+    fn reindex(index: &mut DeadLetterIndex, before: Option<&Self>, after: Option<&Self>) {
+        let entry = DeadLetterIndex::entry;
+        shift(&mut index.untouched, before.and_then(entry), after.and_then(entry));
+    }
+
+    fn change(delta: Delta<Self>) -> Change {
+        Change::DeadLetter(delta)
+    }
+}
+
 /// The key of a `refusal`.
 pub type RefusalKey = (RefusedResource, FencingToken, NodeId, RefusedAction);
 
@@ -110,7 +141,6 @@ macro_rules! read_by_key_alone {
 read_by_key_alone! {
     JobVersionRow as JobVersion: (JobId, JobVersion) = |row| (row.job, row.version);
     AttemptRow as Attempt: (ExecutionId, FencingToken) = |row| (row.execution, row.token);
-    DeadLetterRow as DeadLetter: ExecutionId = |row| row.execution;
     SkippedRangeRow as SkippedRange: (JobId, Timestamp) = |row| (row.job, row.from);
     RefusalRow as Refusal: RefusalKey = |row| (row.resource, row.token, row.node, row.action);
     RequestRow as Request: (TenantId, Arc<str>) = |row| (row.tenant, Arc::clone(&row.request));

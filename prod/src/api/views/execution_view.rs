@@ -72,6 +72,10 @@ pub(in crate::api) struct ExecutionView {
 }
 
 impl ExecutionView {
+    pub(in crate::api) fn state(&self) -> &str {
+        &self.state
+    }
+
     pub(in crate::api) fn due_at(&self) -> Timestamp {
         self.due_at
     }
@@ -91,8 +95,9 @@ pub(in crate::api) struct ExecutionDetail {
     dead_letter: Option<DeadLetterView>,
 }
 
+/// An attempt that did not complete.
 #[derive(Debug, Serialize, ToSchema)]
-struct AttemptView {
+pub(super) struct AttemptView {
     fencing_token: i64,
     attempt: i64,
     worker: Option<Uuid>,
@@ -198,24 +203,7 @@ pub(in crate::api) async fn execution_detail(
     id: ExecutionId,
 ) -> Result<Option<ExecutionDetail>, sqlx::Error> {
     let Some(execution) = execution(pool, tenant, id).await? else { return Ok(None) };
-    let attempts = sqlx::query!(
-        "SELECT token, attempt, node, ended, error, at FROM attempt
-         WHERE execution = $1 AND tenant = $2 ORDER BY token",
-        id.as_uuid(),
-        tenant.as_uuid(),
-    )
-    .fetch_all(pool)
-    .await?
-    .into_iter()
-    .map(|row| AttemptView {
-        fencing_token: row.token,
-        attempt: row.attempt,
-        worker: row.node,
-        ended: row.ended,
-        error: row.error,
-        at: Timestamp::from_micros(row.at),
-    })
-    .collect();
+    let attempts = attempts(pool, tenant, id).await?;
     let dead_letter = sqlx::query!(
         "SELECT reason, error, at FROM dead_letter WHERE execution = $1 AND tenant = $2",
         id.as_uuid(),
@@ -229,6 +217,31 @@ pub(in crate::api) async fn execution_detail(
         at: Timestamp::from_micros(row.at),
     });
     Ok(Some(ExecutionDetail { execution, attempts, dead_letter }))
+}
+
+/// The attempts of an execution that did not complete, in the order of their tokens.
+pub(super) async fn attempts(
+    pool: &PgPool,
+    tenant: TenantId,
+    id: ExecutionId,
+) -> Result<Vec<AttemptView>, sqlx::Error> {
+    let rows = sqlx::query!(
+        "SELECT token, attempt, node, ended, error, at FROM attempt
+         WHERE execution = $1 AND tenant = $2 ORDER BY token",
+        id.as_uuid(),
+        tenant.as_uuid(),
+    )
+    .fetch_all(pool)
+    .await?;
+    let view = rows.into_iter().map(|row| AttemptView {
+        fencing_token: row.token,
+        attempt: row.attempt,
+        worker: row.node,
+        ended: row.ended,
+        error: row.error,
+        at: Timestamp::from_micros(row.at),
+    });
+    Ok(view.collect())
 }
 
 /// A page of a tenant's executions, the latest due first.

@@ -234,6 +234,9 @@ fn measure(stream: &mut Stream, kind: FaultKind) -> Measure {
         | FaultKind::OperatorCancelsStuck
         | FaultKind::OperatorRaces
         | FaultKind::OperatorTrespasses
+        | FaultKind::OperatorReplays
+        | FaultKind::OperatorReplaysAll
+        | FaultKind::OperatorPurges
         | FaultKind::OperatorRepeats
         | FaultKind::Herd
         | FaultKind::UnreadableDefinition

@@ -1,8 +1,9 @@
-//! What operators do during a run: create, trigger, cancel and delete, also twice at once, at the worst moment,
-//! and what is not theirs.
+//! What operators do during a run: create, trigger, cancel, delete, replay and purge, also twice at once, at the worst
+//! moment, and what is not theirs.
 //!
 //! What was added later draws from streams of its own, so that the rest of every seed stayed as it was.
 
+use fencepost_core::store::command::ReplayKey;
 use fencepost_core::time::Span;
 
 use super::calendar::Day;
@@ -31,6 +32,10 @@ pub(super) fn draw(seed: u64, ground: &Ground<'_>) -> Vec<OperatorAction> {
     }
     if ground.swarm.has(FaultKind::OperatorTrespasses) {
         actions.extend(trespass(&mut stream("plan/operators/trespasses"), ground));
+    }
+    let dead_letters = [FaultKind::OperatorReplays, FaultKind::OperatorReplaysAll, FaultKind::OperatorPurges];
+    if dead_letters.iter().any(|kind| ground.swarm.has(*kind)) {
+        actions.extend(tend_dead_letters(&mut stream("plan/operators/dead letters"), ground));
     }
     actions.sort_by_key(|action| action.at);
     actions
@@ -118,6 +123,47 @@ fn trespass(stream: &mut Stream, ground: &Ground<'_>) -> Vec<OperatorAction> {
             _ => Action::Delete { job },
         };
         actions.push(OperatorAction { under: Authority::Stranger, ..once(moment(stream, ground), what) });
+    }
+    actions
+}
+
+/// Replays and purges of what has died by then: few of the first ones, so that several meet at one.
+fn tend_dead_letters(stream: &mut Stream, ground: &Ground<'_>) -> Vec<OperatorAction> {
+    let swarm = ground.swarm;
+    let mut actions = Vec::new();
+    let mut push = |stream: &mut Stream, what| {
+        // There is little to replay at first.
+        let at = moment(stream, ground).max(moment(stream, ground));
+        let copies = if stream.chance(PPM / 3) { 2 } else { 1 };
+        let trespasses = swarm.has(FaultKind::OperatorTrespasses) && stream.chance(PPM / 8);
+        let under = if trespasses { Authority::Stranger } else { Authority::Owner };
+        actions.push(OperatorAction { copies, under, ..once(at, what) });
+    };
+    let nth = |stream: &mut Stream| stream.below(8) as u32;
+    if swarm.has(FaultKind::OperatorReplays) {
+        for _ in 0..stream.between(5, 30) {
+            let number = match stream.below(4) {
+                0 => None,
+                1 => Some(2),
+                _ => Some(1),
+            };
+            let key = if stream.chance(PPM / 4) { ReplayKey::Own } else { ReplayKey::Origin };
+            let what = Action::Replay { nth: nth(stream), number, key };
+            push(stream, what);
+        }
+    }
+    if swarm.has(FaultKind::OperatorReplaysAll) {
+        for _ in 0..stream.between(2, 10) {
+            let tenant = stream.below(2) as u8;
+            let (page, pages) = (stream.between(1, 5) as u32, stream.between(1, 6) as u32);
+            push(stream, Action::ReplayAll { tenant, page, pages });
+        }
+    }
+    if swarm.has(FaultKind::OperatorPurges) {
+        for _ in 0..stream.between(2, 10) {
+            let what = Action::Purge { nth: nth(stream) };
+            push(stream, what);
+        }
     }
     actions
 }
