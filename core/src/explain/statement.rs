@@ -227,7 +227,7 @@ pub(super) fn in_words(span: Span) -> String {
         two(minutes, "m", seconds % 60, "s")
     } else if millis == 0 && span > Span::ZERO {
         format!("{}us", span.as_micros())
-    } else if seconds > 0 && millis % 1_000 == 0 {
+    } else if seconds > 0 && millis.is_multiple_of(1_000) {
         format!("{seconds}s")
     } else if seconds > 0 {
         format!("{seconds}.{:03}s", millis % 1_000)
