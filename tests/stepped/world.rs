@@ -94,7 +94,8 @@ fn held(resource: LeaseResource) -> HeldLease {
 }
 
 fn definition() -> Arc<StoredDefinition> {
-    let text = r#"{"schema":1,"definition":{"name":"a","handler":{"name":"noop"},"schedule":{"kind":"manual"}}}"#;
+    let text =
+        r#"{"schema":1,"definition":{"name":"a","handler":{"name":"noop"},"schedule":{"kind":"manual"}}}"#;
     Arc::new(StoredDefinition::from_text(text.into()))
 }
 
