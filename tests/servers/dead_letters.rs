@@ -14,12 +14,14 @@ use fencepost_core::id::{EffectId, ExecutionId, JobId, JobVersion, NodeId, Occur
 use fencepost_core::job::{JobDefinition, StoredDefinition};
 use fencepost_core::lease::{HeldLease, LeaseResource, RunId};
 use fencepost_core::partition::PartitionId;
+use fencepost_core::replay::execution_of;
 use fencepost_core::store::StoreOutcome;
 use fencepost_core::store::command::{
     AcquireExecution, AcquireExecutions, AcquirePartitions, Command, CreateJob, CreateTenant,
-    FinishExecution, FinishExecutions, Materialise, MaterialiseJob, NewExecution, RunOutcome,
+    FinishExecution, FinishExecutions, Materialise, MaterialiseJob, NewExecution, ReplayDeadLetter,
+    ReplayKey, ReplayNumber, RunOutcome,
 };
-use fencepost_core::store::reply::{AcquireReply, MaterialiseReply, Reply};
+use fencepost_core::store::reply::{AcquireReply, MaterialiseReply, ReplayReply, Reply};
 use fencepost_core::time::{Span, Timestamp};
 use fencepost_tests::own_database;
 use serde_json::{Value, json};
@@ -63,7 +65,8 @@ impl Ground {
         let address = listener.local_addr().expect("it listens");
         let state = ApiState { store: Arc::clone(&store), reads: pool.clone(), node: NODE };
         tokio::spawn(async move { axum::serve(listener, api::tenants(state)).await });
-        let client = reqwest::Client::builder().build().expect("a client without TLS needs nothing");
+        let _already_chosen = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder().build().expect("a client with a TLS provider");
         Self { name, pool, store, client, address, key, strangers_key }
     }
 
@@ -232,7 +235,7 @@ async fn ten_thousand_dead_letters_are_replayed_once_each_however_often_it_is_in
     assert_eq!((status, &told["count"]), (200, &10_000.into()), "{told}");
     assert_eq!(ground.count("SELECT count(*) FROM execution WHERE origin IS NOT NULL").await, 0);
 
-    // Half way: a request is given up by its caller while the store is at it, and the connections are cut.
+    // Half way: the store's connections are cut, and a request is given up by its caller.
     ground.replay_pages(19).await;
     let given_up = ground.ask("POST", "/v1/dead-letters/replay", json!({"limit": 500}));
     let cut = async {
@@ -243,7 +246,11 @@ async fn ten_thousand_dead_letters_are_replayed_once_each_however_often_it_is_in
             )
             .await
     };
-    tokio::select! { biased; _ = cut => {}, _ = given_up => {} }
+    let (cut, _) = tokio::join!(cut, given_up);
+    assert!(cut > 0, "connections of the store were cut");
+    let abandoned = ground.ask("POST", "/v1/dead-letters/replay", json!({"limit": 500}));
+    let other = ground.ask("GET", "/v1/dead-letters?limit=1", Value::Null);
+    tokio::select! { _ = other => {}, _ = abandoned => {} }
 
     // Again, two at once, and again.
     tokio::join!(ground.replay_pages(100), ground.replay_pages(100));
@@ -316,4 +323,56 @@ async fn a_dead_letter_is_inspected_replayed_and_purged_through_the_api() {
     let (_, told) = ground.ask("POST", "/v1/dead-letters/replay", json!({"dry_run": true})).await;
     assert_eq!((&told["count"], &told["job_deleted"]), (&0.into(), &2.into()), "{told}");
     ground.remove().await;
+}
+
+/// A dead letter as the schema before this one had it.
+const OLD_RECORD: &str = r#"
+    INSERT INTO tenant (id, created_at, name) VALUES ('00000000-0000-0000-0000-00000000007e', 0, 'ours');
+    INSERT INTO job (id, tenant, effective_from, recorded_through, next_try_at, runs, created_at, version, partition,
+                     state, definition)
+    VALUES ('00000000-0000-0000-0000-00000000010b', '00000000-0000-0000-0000-00000000007e', 0, 0, 0, 0, 0, 1, 7,
+            'active', '{"schema":1,"definition":{"name":"a","handler":{"name":"noop"},"schedule":{"kind":"manual"}}}');
+    INSERT INTO job_version (job, tenant, effective_from, version, definition)
+    SELECT id, tenant, 0, 1, definition FROM job;
+    INSERT INTO execution (id, tenant, job, due_at, made_under, token, nonce, expires_at, materialised_at, finished_at,
+                           manual_key, job_version, attempts, rescues, lost_starts, waits, dispatch_no, redispatches,
+                           partition, lag_clamped, start_seen, cancel_requested, state, occurrence, key, payload)
+    SELECT '00000000-0000-0000-0000-0000000000e1', tenant, id, 1, 0, 5, 1, 0, 1, 2, 'k', 1, 1, 0, 0, 0, 1, 0, 7, false,
+           true, false, 'dead_lettered', 'manual', 'the key', '{"n":1}'
+    FROM job;
+    INSERT INTO dead_letter (execution, tenant, job, at, attempts, rescues, lost_starts, reason)
+    SELECT id, tenant, job, 2, 1, 0, 0, 'exhausted' FROM execution;"#;
+
+#[tokio::test]
+async fn a_dead_letter_of_the_schema_before_is_replayed() {
+    let name = own_database::name("old_dead_letter");
+    let options = own_database::create(&name).await;
+    let pool = PgPoolOptions::new().max_connections(2).connect_lazy_with(options.clone());
+    let migrations = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations");
+    let mut before = sqlx::migrate::Migrator::new(migrations).await.expect("the migrations are there");
+    before.migrations = before.iter().filter(|one| one.version < 6).cloned().collect::<Vec<_>>().into();
+    before.run(&pool).await.expect("an empty database can be migrated");
+    sqlx::raw_sql(OLD_RECORD).execute(&pool).await.expect("the rows are lawful");
+    schema::migrate(&pool).await.expect("the next migration follows");
+    let store = PgStore::new(options, LaneSizes::default());
+    let origin = ExecutionId::from_u128(0xe1);
+    let ask = ReplayDeadLetter {
+        tenant: TENANT,
+        origin,
+        number: ReplayNumber::Given(1),
+        key: ReplayKey::Origin,
+        node: NODE,
+    };
+    let reply = execute(&store, Command::ReplayDeadLetter(ask)).await;
+    let execution = execution_of(JOB, origin, 1);
+    assert_eq!(reply, Reply::DeadLetterReplayed(ReplayReply::Created { execution, number: 1 }));
+    let (key, payload): (String, String) =
+        sqlx::query_as("SELECT key, payload FROM execution WHERE origin IS NOT NULL AND token = 5")
+            .fetch_one(&pool)
+            .await
+            .expect("the replay is there");
+    assert_eq!((key.as_str(), payload.as_str()), ("the key", r#"{"n":1}"#));
+    drop(store);
+    pool.close().await;
+    own_database::drop(&name).await;
 }
