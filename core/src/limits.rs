@@ -60,8 +60,6 @@ pub const EXPLAINED_REFUSALS_MAX: usize = 50;
 pub const EXPLAINED_OUTBOX_MAX: usize = 20;
 /// Present nodes that an explanation looks at.
 pub const EXPLAINED_NODES_MAX: usize = 1_000;
-/// Replays of one dead letter that an explanation looks for.
-pub const EXPLAINED_REPLAYS_MAX: u32 = 100;
 /// Lines of a job's ledger that an explanation tells, the latest.
 pub const EXPLAINED_LEDGER_MAX: usize = 10;
 /// Fires to come that an explanation tells.

@@ -3,13 +3,16 @@
 //! The API listens on a loopback port and the dead letters are made by the store's own commands, in batches. What must
 //! stay true: whatever is interrupted where, and repeated how often, each dead letter has one replay in the end.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use fencepost::api::{self, ApiState};
 use fencepost::postgres::{LaneSizes, PgStore};
 use fencepost::{access, schema};
+use fencepost_core::config::{SchedulerConfig, WorkerConfig};
 use fencepost_core::execution::DeadLetterReason;
+use fencepost_core::explain::Spans;
 use fencepost_core::id::{EffectId, ExecutionId, JobId, JobVersion, NodeId, Occurrence, TenantId};
 use fencepost_core::job::{JobDefinition, StoredDefinition};
 use fencepost_core::lease::{HeldLease, LeaseResource, RunId};
@@ -63,7 +66,11 @@ impl Ground {
         }
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a loopback port is free");
         let address = listener.local_addr().expect("it listens");
-        let state = ApiState { store: Arc::clone(&store), reads: pool.clone(), node: NODE };
+        let spans = Spans::of(
+            &SchedulerConfig::new(NODE, "a scheduler".into()),
+            &WorkerConfig::new(NODE, "a worker".into(), BTreeMap::new()),
+        );
+        let state = ApiState { store: Arc::clone(&store), reads: pool.clone(), node: NODE, spans };
         tokio::spawn(async move { axum::serve(listener, api::tenants(state)).await });
         let _already_chosen = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().build().expect("a client with a TLS provider");

@@ -74,8 +74,6 @@ pub struct ExecutionFacts {
     pub nodes: Vec<NodeRow>,
     /// The node that holds its lease, or held the latest; also where it is offline.
     pub worker: Option<NodeRow>,
-    /// The number of its latest replay; 0 where there is none.
-    pub replays: u32,
 }
 
 /// One of a job's latest executions.

@@ -14,6 +14,7 @@ use crate::execution::{DeadLetterReason, ExecutionState, SkipReason};
 use crate::fencing::FencingToken;
 use crate::id::{DispatchNo, ExecutionId, JobVersion, NodeId};
 use crate::partition::PartitionId;
+use crate::replay::NotReplayable;
 use crate::time::{Span, Timestamp};
 
 /// Characters of an error that a sentence quotes; the field has all of it.
@@ -112,6 +113,7 @@ fields!(
     ExecutionId => |it| it.to_string();
     ExecutionState => |it| it.name();
     DeadLetterReason => |it| it.name();
+    NotReplayable => |it| it.name();
     SkipReason => |it| it.name();
     Arc<str> => |it| it.as_ref();
     String => |it| it.as_str();

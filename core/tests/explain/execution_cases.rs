@@ -7,12 +7,16 @@ use fencepost_core::explain::ExecutionFacts;
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{DispatchNo, ExecutionId, Occurrence};
 use fencepost_core::retry;
-use fencepost_core::store::row::{JobState, NodeState, OutboxRow, RefusedAction};
+use fencepost_core::store::row::{DeadLetterRow, JobState, NodeState, OutboxRow, RefusedAction};
 use fencepost_core::time::{Span, Timestamp};
 
 use crate::rows::{Happens, at, made, node, unreadable, with_policies};
 
 const REFUSED: &str = "connection refused";
+
+fn letter(facts: &mut ExecutionFacts) -> &mut DeadLetterRow {
+    facts.dead_letter.as_mut().expect("the case has one")
+}
 
 /// Every case by the name of its golden.
 pub(crate) fn all() -> Vec<(&'static str, ExecutionFacts)> {
@@ -256,7 +260,24 @@ fn given_up() -> Vec<(&'static str, ExecutionFacts)> {
                 .ended("09:00:38", S::DeadLettered)
                 .dead_lettered(DeadLetterReason::RescuesSpent)
                 .defined_by(with_policies(r#","retry":{"max_rescues":0}"#))
-                .with(|facts| facts.replays = 1),
+                .with(|facts| letter(facts).replays = 1),
+        ),
+        (
+            "dead_lettered_and_purged",
+            failed_first()
+                .ended("09:00:01", S::DeadLettered)
+                .dead_lettered(DeadLetterReason::NonRetryable)
+                .with(|facts| {
+                    let purged_at = facts.execution.finished_at;
+                    *letter(facts) = DeadLetterRow { purged_at, error: None, ..letter(facts).clone() };
+                }),
+        ),
+        (
+            "dead_lettered_of_a_deleted_job",
+            failed_first()
+                .ended("09:00:01", S::DeadLettered)
+                .dead_lettered(DeadLetterReason::NonRetryable)
+                .with(|facts| facts.job.state = JobState::Deleted),
         ),
         ("dead_lettered_without_its_record", failed_first().ended("09:00:01", S::DeadLettered)),
         ("failed_exhausted", failed_twice().ended("09:00:04", S::Failed).defined_by(kept_off())),

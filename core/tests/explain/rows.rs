@@ -170,7 +170,6 @@ pub(crate) fn made() -> ExecutionFacts {
             node(WORKER, NodeRole::Worker, "worker-1", at("08:59:58")),
         ],
         worker: None,
-        replays: 0,
         execution,
     }
 }
@@ -339,6 +338,8 @@ impl Happens for ExecutionFacts {
             rescues: row.rescues,
             lost_starts: row.lost_starts,
             at: now,
+            replays: 0,
+            purged_at: None,
         });
         self
     }

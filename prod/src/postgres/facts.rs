@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use fencepost_core::execution::ExecutionState;
 use fencepost_core::explain::{ExecutionFacts, JobFacts, Spans};
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{EffectId, ExecutionId, JobId, JobVersion, NodeId, TenantId};
@@ -54,7 +53,6 @@ pub(crate) async fn of_execution(
         Some(worker) => node(&mut snapshot, worker).await?,
         None => None,
     };
-    let dead_lettered = row.state == ExecutionState::DeadLettered;
     let facts = ExecutionFacts {
         now,
         spans,
@@ -62,7 +60,6 @@ pub(crate) async fn of_execution(
         dead_letter: execution::dead_letter(&mut snapshot, &row).await?,
         refusals: execution::refusals(&mut snapshot, id).await?,
         outbox: execution::outbox(&mut snapshot, &row).await?,
-        replays: if dead_lettered { execution::latest_replay(&mut snapshot, &row).await? } else { 0 },
         nodes: if row.state.is_terminal() { Vec::new() } else { present_nodes(&mut snapshot).await? },
         job,
         definition,

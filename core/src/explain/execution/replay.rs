@@ -9,7 +9,8 @@ use crate::execution::{DeadLetterReason, ExecutionState};
 use crate::explain::facts::ExecutionFacts;
 use crate::explain::statement::{Statement, statements};
 use crate::fencing::FencingToken;
-use crate::id::{ExecutionId, Occurrence};
+use crate::id::ExecutionId;
+use crate::replay::{self, NotReplayable, Readability};
 
 statements!("execution/replay",
 /// Whether an execution may be replayed.
@@ -33,6 +34,14 @@ Replay {
     Skipped = "replay_skipped" {} => "It is not replayable: it was skipped, so there is no dead letter of it.";
     /// Its job keeps no dead letters.
     NoDeadLetters = "replay_no_dead_letters" {} => "It is not replayable: its job keeps no dead letters. To run the job again, trigger it.";
+    /// Something stands in the way.
+    Refused = "replay_refused" {
+        reason: NotReplayable,
+    } => match reason {
+        NotReplayable::Purged => "It is not replayable: its dead letter was purged.",
+        NotReplayable::JobDeleted => "It is not replayable: its job was deleted.",
+        NotReplayable::UnreadableDefinition => "It is not replayable: this version cannot read the definition that it was made under.",
+    };
     /// Its dead letter is not there any more.
     NoRecord = "replay_no_record" {} => "It is not replayable: its dead letter is not there any more.";
 });
@@ -51,15 +60,22 @@ pub(super) fn of(facts: &ExecutionFacts) -> Statement {
         (ExecutionState::Failed, _) => Replay::NoDeadLetters {},
         (ExecutionState::DeadLettered, None) => Replay::NoRecord {},
         (ExecutionState::DeadLettered, Some(letter)) => {
-            let number = facts.replays.saturating_add(1);
-            Replay::Possible {
-                reason: letter.reason,
-                key: row.key.clone(),
-                tokens_above: row.token,
-                origin: row.id,
-                number,
-                execution_id: Occurrence::Replay { origin: row.id, number }.execution_id(row.job),
-                replays_so_far: facts.replays,
+            let readability = match facts.definition.read() {
+                Ok(_) => Readability::Readable,
+                Err(_) => Readability::Unreadable,
+            };
+            let number = letter.replays.saturating_add(1);
+            match replay::why_not(letter.purged_at, facts.job.state, readability) {
+                Some(reason) => Replay::Refused { reason },
+                None => Replay::Possible {
+                    reason: letter.reason,
+                    key: row.key.clone(),
+                    tokens_above: row.token,
+                    origin: row.id,
+                    number,
+                    execution_id: replay::execution_of(row.job, row.id, number),
+                    replays_so_far: letter.replays,
+                },
             }
         }
     }

@@ -2,19 +2,14 @@
 
 use fencepost_core::execution::{AttemptEnd, DeadLetterReason, SkipReason};
 use fencepost_core::fencing::FencingToken;
-use fencepost_core::id::{
-    DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, Occurrence, TenantId,
-};
+use fencepost_core::id::{DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, TenantId};
 use fencepost_core::job::Payload;
-use fencepost_core::limits::{
-    EXPLAINED_OUTBOX_MAX, EXPLAINED_REFUSALS_MAX, EXPLAINED_REPLAYS_MAX, EXPLAINED_RUNS_MAX,
-};
+use fencepost_core::limits::{EXPLAINED_OUTBOX_MAX, EXPLAINED_REFUSALS_MAX, EXPLAINED_RUNS_MAX};
 use fencepost_core::store::row::{
     AttemptRow, DeadLetterRow, ExecutionRow, OutboxRow, RefusalRow, RefusedAction, RefusedResource,
 };
 use fencepost_core::time::Timestamp;
 use sqlx::PgConnection;
-use uuid::Uuid;
 
 use super::limit;
 use crate::postgres::due_jobs::partition;
@@ -126,7 +121,7 @@ pub(super) async fn dead_letter(
     execution: &ExecutionRow,
 ) -> Result<Option<DeadLetterRow>, Fault> {
     let row = sqlx::query!(
-        "SELECT reason, error, attempts, rescues, lost_starts, at FROM dead_letter
+        "SELECT reason, error, attempts, rescues, lost_starts, at, replays, purged_at FROM dead_letter
          WHERE execution = $1 AND tenant = $2",
         execution.id.as_uuid(),
         execution.tenant.as_uuid(),
@@ -144,6 +139,8 @@ pub(super) async fn dead_letter(
         rescues: read::count("dead_letter.rescues", row.rescues)?,
         lost_starts: read::count("dead_letter.lost_starts", row.lost_starts)?,
         at: Timestamp::from_micros(row.at),
+        replays: read::count("dead_letter.replays", row.replays)?,
+        purged_at: read::instant(row.purged_at),
     }))
 }
 
@@ -202,19 +199,4 @@ pub(super) async fn outbox(
         });
     }
     Ok(outbox)
-}
-
-/// The number of its latest replay, 0 where there is none. The ids of replays follow from the dead letter, so they are
-/// looked up and not searched for.
-pub(super) async fn latest_replay(conn: &mut PgConnection, execution: &ExecutionRow) -> Result<u32, Fault> {
-    let replay = |number| Occurrence::Replay { origin: execution.id, number }.execution_id(execution.job);
-    let ids: Vec<Uuid> = (1..=EXPLAINED_REPLAYS_MAX).map(|number| replay(number).as_uuid()).collect();
-    let latest = sqlx::query_scalar!(
-        "SELECT max(replay_number) FROM execution WHERE id = ANY($1) AND tenant = $2",
-        &ids,
-        execution.tenant.as_uuid(),
-    )
-    .fetch_one(conn)
-    .await?;
-    read::count("execution.replay_number", latest.unwrap_or(0))
 }
