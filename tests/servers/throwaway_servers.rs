@@ -39,13 +39,20 @@ async fn a_killed_database_comes_back_with_what_it_committed() {
 #[tokio::test]
 async fn a_killed_broker_comes_back_with_what_it_confirmed() {
     let server = Throwaway::start(Kind::Rabbitmq);
-    let channel = open(server.url()).await.expect("it has just started");
-    channel.confirm_select(ConfirmSelectOptions::default()).await.expect("a fresh channel");
+    let reconnected = async || {
+        waiting::until("RabbitMQ accepts connections", PATIENCE, async || open(server.url()).await.ok()).await
+    };
     let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    let channel = reconnected().await;
     channel
         .queue_declare("kept".into(), durable, FieldTable::default())
         .await
         .expect("nobody else declares here");
+    // It writes the queue itself down a moment after it says that it is declared: an orderly stop makes sure of it.
+    server.stop();
+    server.start_again();
+    let channel = reconnected().await;
+    channel.confirm_select(ConfirmSelectOptions::default()).await.expect("a fresh channel");
     let confirmation = channel
         .basic_publish(
             "".into(),
@@ -61,10 +68,7 @@ async fn a_killed_broker_comes_back_with_what_it_confirmed() {
     assert!(confirmation.is_ack());
     server.kill();
     server.start_again();
-    let channel = waiting::until("RabbitMQ accepts connections again", PATIENCE, async || {
-        open(server.url()).await.ok()
-    })
-    .await;
+    let channel = reconnected().await;
     let kept = channel
         .basic_get("kept".into(), BasicGetOptions::default())
         .await
