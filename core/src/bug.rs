@@ -133,7 +133,7 @@ bugs! {
     AcquireRunsEndedAgain = "acquire-runs-ended-again",
     /// The store renews a run that was taken over, which runs again by that. `legal-transition`.
     RenewRevivesLostRun = "renew-revives-lost-run",
-    /// The store applies a finish to whatever has ended otherwise than cancelled. `completed-survives`.
+    /// The store applies a finish to what has completed. `completed-survives`.
     FinishOverwritesEnded = "finish-overwrites-ended",
     /// The store writes the error and the end of a refused finish into a completed execution. `completed-survives`.
     LateFinishRewritesCompleted = "late-finish-rewrites-completed",

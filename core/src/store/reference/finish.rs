@@ -72,9 +72,7 @@ impl Call<'_> {
         let is_current = row.token == item.run.token || self.bugs.has(Bug::FinishIgnoresToken);
         let is_running = row.state == ExecutionState::Running;
         (is_running && is_current)
-            || (self.bugs.has(Bug::FinishOverwritesEnded)
-                && row.state.is_terminal()
-                && row.state != ExecutionState::Cancelled)
+            || (self.bugs.has(Bug::FinishOverwritesEnded) && row.state == ExecutionState::Completed)
             || (self.bugs.has(Bug::CancelledCompletes)
                 && row.state == ExecutionState::Cancelled
                 && row.token == item.run.token
