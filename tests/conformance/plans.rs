@@ -24,12 +24,18 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+/// The text of every file in a folder and in those below it.
+fn sources(folder: &Path) -> String {
+    let text = |path: PathBuf| {
+        if path.is_dir() { sources(&path) } else { fs::read_to_string(&path).expect("text") }
+    };
+    let entries = fs::read_dir(folder).expect("the store's sources are there");
+    entries.map(|entry| text(entry.expect("an entry").path())).collect()
+}
+
 /// The store's statements: those in `.sqlx` whose text stands in its sources. With their count of parameters.
 fn statements() -> Vec<(String, usize)> {
-    let sources: String = fs::read_dir(root().join("prod/src/postgres"))
-        .expect("the store's sources are there")
-        .map(|entry| fs::read_to_string(entry.expect("a file").path()).expect("text"))
-        .collect();
+    let sources = sources(&root().join("prod/src/postgres"));
     let mut found = Vec::new();
     for entry in fs::read_dir(root().join(".sqlx")).expect("`.sqlx` is there") {
         let text = fs::read_to_string(entry.expect("a file").path()).expect("text");

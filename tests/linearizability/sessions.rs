@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fencepost::postgres::{LaneSizes, PgStore};
 use fencepost_core::store::StoreOutcome;
-use fencepost_core::store::command::Command;
+use fencepost_core::store::command::{Command, ReplayKey};
 use fencepost_core::store::reference::ReferenceStore;
 use fencepost_core::time::{Span, Timestamp};
 use fencepost_sim::rng::{Stream, StreamKey};
@@ -177,7 +177,17 @@ impl Member {
             .collect();
         let mut draw = Draw { stream: &mut self.stream, store: &self.belief, now: self.now };
         if !earlier.is_empty() && draw.chance(10) {
-            return draw.stream.pick(&earlier).command.clone();
+            let mut again = draw.stream.pick(&earlier).command.clone();
+            // Asked for anew, but with the other choice of a key: by itself that would be rare.
+            if let Command::ReplayDeadLetter(ask) = &mut again
+                && draw.chance(50)
+            {
+                ask.key = match ask.key {
+                    ReplayKey::Origin => ReplayKey::Own,
+                    ReplayKey::Own => ReplayKey::Origin,
+                };
+            }
+            return again;
         }
         draw.new_command()
     }
