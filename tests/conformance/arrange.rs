@@ -40,9 +40,9 @@ impl Draw<'_> {
         // Rare enough as they are, they are met again while they are there.
         if !self.store.tables().dead_letters().is_empty() && self.chance(18) {
             return match self.stream.between(0, 19) {
-                0..=11 => self.replay_dead_letter(),
-                12..=17 => self.replay_dead_letters(),
-                18 => self.purge_dead_letter(),
+                0..=10 => self.replay_dead_letter(),
+                11..=16 => self.replay_dead_letters(),
+                17..=18 => self.purge_dead_letter(),
                 _ => self.delete_job(),
             };
         }

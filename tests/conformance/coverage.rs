@@ -1,6 +1,6 @@
 //! What a run showed: which kinds of commands succeeded, and which answers occurred.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_core::replay::NotReplayable;
 use fencepost_core::store::command::CommandKind;
@@ -120,13 +120,21 @@ const ANSWERS: [&str; 74] = [
     "purged: not found",
 ];
 
-/// What occurred.
+/// What occurred, and how often.
 #[derive(Debug, Default)]
 pub(crate) struct Coverage {
-    seen: BTreeSet<&'static str>,
+    pub(crate) seen: BTreeMap<&'static str, u64>,
 }
 
 impl Coverage {
+    /// What occurred least often, with how often: the next to be missing.
+    pub(crate) fn rarest(&self, count: usize) -> Vec<(&'static str, u64)> {
+        let mut all: Vec<_> = self.seen.iter().map(|(label, count)| (*label, *count)).collect();
+        all.sort_by_key(|(_, count)| *count);
+        all.truncate(count);
+        all
+    }
+
     /// What never occurred and should have.
     pub(crate) fn missing(&self) -> Vec<String> {
         let successes = SUCCESSES.iter().map(|(kind, label)| (format!("{kind}: {label}"), *label));
@@ -135,7 +143,7 @@ impl Coverage {
         assert_eq!(all.len(), CommandKind::ALL.len(), "every kind of command has its success");
         successes
             .chain(answers)
-            .filter(|(_, label)| !self.seen.contains(label))
+            .filter(|(_, label)| !self.seen.contains_key(label))
             .map(|(what, _)| what)
             .collect()
     }
@@ -143,7 +151,7 @@ impl Coverage {
     fn see(&mut self, label: &'static str) {
         let is_known = ANSWERS.contains(&label) || SUCCESSES.iter().any(|(_, success)| *success == label);
         assert!(is_known, "{label:?} is in neither list");
-        self.seen.insert(label);
+        *self.seen.entry(label).or_default() += 1;
     }
 
     fn see_if(&mut self, holds: bool, label: &'static str) {

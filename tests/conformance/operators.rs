@@ -30,10 +30,11 @@ impl Draw<'_> {
             fingerprint: Uuid::from_u128(u128::from(self.stream.between(1, 2))),
         });
         let planned_at = match self.stream.between(0, 99) {
-            0..=84 => self.now.minus(Span::from_millis(self.stream.below(1_000))),
-            85..=89 => self.now,
-            90..=94 => self.now.minus(Span::from_secs(61)),
-            _ => self.now.plus(Span::from_micros(1)),
+            0..=69 => self.now.minus(Span::from_millis(self.stream.below(1_000))),
+            70..=79 => self.now,
+            80..=89 => self.now.minus(Span::from_secs(61)),
+            90..=94 => self.now.plus(Span::from_micros(1)),
+            _ => self.now.plus(Span::from_secs(10)),
         };
         let next_fire_time =
             self.chance(90).then(|| planned_at.plus(Span::from_millis(self.stream.between(1, 8_000))));

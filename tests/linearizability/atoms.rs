@@ -86,6 +86,11 @@ impl Atom {
             state.give_back(after);
             return is_as_seen.then_some(Effect::None);
         }
+        assert!(
+            !is_as_seen || !self.writes().is_empty(),
+            "{:?} writes although it is said not to",
+            self.command
+        );
         is_as_seen.then(|| Effect::Becomes(Box::new(after)))
     }
 

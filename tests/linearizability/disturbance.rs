@@ -78,9 +78,7 @@ impl Saboteur {
         let mut when = [stream.below(WITHIN), stream.below(WITHIN)];
         when.sort_unstable();
         for moment in when {
-            while moments.so_far() <= moment && !moments.are_over() {
-                tokio::task::yield_now().await;
-            }
+            moments.passed(moment).await;
             let one = format!(
                 "SELECT {function}(pid) FROM pg_stat_activity WHERE datname = current_database() \
                  AND application_name LIKE 'fencepost%' AND state <> 'idle' ORDER BY random() LIMIT 1"

@@ -28,10 +28,14 @@ use crate::verdict::{STEPS_MAX, explain};
 
 /// Commands before the first history.
 const PRELUDE: usize = 60;
+/// How many of what occurred least often are told.
+const RAREST: usize = 6;
 
 /// What a run of histories showed.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
+    /// Histories that were run.
+    pub(crate) histories: u64,
     coverage: Coverage,
     /// Commands sent.
     pub(crate) commands: usize,
@@ -71,6 +75,16 @@ pub(crate) struct Spent {
     searching: Duration,
 }
 
+impl Spent {
+    fn add(&mut self, other: Self) {
+        self.beginning += other.beginning;
+        self.running += other.running;
+        self.silence += other.silence;
+        self.reading += other.reading;
+        self.searching += other.searching;
+    }
+}
+
 /// Adds what passed since a moment, and makes it now.
 fn lap(sum: &mut Duration, since: &mut Instant) {
     *sum += since.elapsed();
@@ -78,6 +92,25 @@ fn lap(sum: &mut Duration, since: &mut Instant) {
 }
 
 impl Tally {
+    /// Adds what other histories showed.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.histories += other.histories;
+        for (label, count) in other.coverage.seen {
+            *self.coverage.seen.entry(label).or_default() += count;
+        }
+        self.commands += other.commands;
+        self.unknown += other.unknown;
+        self.disturbed.extend(other.disturbed);
+        self.spent.add(other.spent);
+        self.longest_search = self.longest_search.max(other.longest_search);
+        self.undecided.extend(other.undecided);
+    }
+
+    /// What occurred least often.
+    pub(crate) fn rarest(&self) -> Vec<(&'static str, u64)> {
+        self.coverage.rarest(RAREST)
+    }
+
     /// What never occurred and should have.
     pub(crate) fn missing(&self) -> Vec<String> {
         let undisturbed = DISTURBANCES.iter().filter(|one| !self.disturbed.contains(one));
@@ -86,6 +119,7 @@ impl Tally {
     }
 
     fn note(&mut self, operations: &[Operation], disturbance: Disturbance) {
+        self.histories += 1;
         self.commands += operations.len();
         for operation in operations {
             match &operation.answered {

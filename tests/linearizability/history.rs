@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use fencepost_core::store::command::Command;
 use fencepost_core::store::reply::Reply;
 use fencepost_core::time::Timestamp;
+use tokio::sync::Notify;
 
 /// One command of one session.
 #[derive(Clone, Debug)]
@@ -32,26 +33,33 @@ pub(crate) struct Operation {
 pub(crate) struct Moments {
     count: AtomicU64,
     over: AtomicBool,
+    changed: Notify,
 }
 
 impl Moments {
     /// Says that the history is over.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether it is.
-    pub(crate) fn are_over(&self) -> bool {
-        self.over.load(Ordering::SeqCst)
-    }
-
-    /// How many there were.
-    pub(crate) fn so_far(&self) -> u64 {
-        self.count.load(Ordering::SeqCst)
+        self.changed.notify_waiters();
     }
 
     /// The next moment.
     pub(crate) fn next(&self) -> u64 {
-        self.count.fetch_add(1, Ordering::SeqCst)
+        let moment = self.count.fetch_add(1, Ordering::SeqCst);
+        self.changed.notify_waiters();
+        moment
+    }
+
+    /// Waits until a moment has passed, or the history is over.
+    pub(crate) async fn passed(&self, moment: u64) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            // What changes from here on is not missed.
+            changed.as_mut().enable();
+            if self.count.load(Ordering::SeqCst) > moment || self.over.load(Ordering::SeqCst) {
+                return;
+            }
+            changed.await;
+        }
     }
 }

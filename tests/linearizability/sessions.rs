@@ -189,6 +189,14 @@ impl Member {
             }
             return again;
         }
+        // Rare enough as they are, they are met while they are there.
+        if !draw.store.tables().dead_letters().is_empty() && draw.chance(12) {
+            return match draw.stream.below(10) {
+                0..=5 => draw.replay_dead_letter(),
+                6 => draw.replay_dead_letters(),
+                _ => draw.purge_dead_letter(),
+            };
+        }
         draw.new_command()
     }
 }

@@ -15,7 +15,7 @@ use fencepost_core::store::reference::{Choice, Picked, ReferenceStore};
 use fencepost_core::store::reply::{
     AcquireReply, CancelReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply, FinishReply,
     HoldReply, LeadershipReply, MaterialiseReply, PageReplay, PurgeReply, PutOffReply, RemovalReply,
-    RenewReply, RepairReply, ReplayReply, Reply, TriggerReply,
+    RenewReply, RepairItemReply, RepairReply, ReplayReply, Reply, TriggerReply,
 };
 use fencepost_core::store::row::{RefusalRow, RefusedAction, RefusedResource};
 use fencepost_core::store::tables::{Contents, RefusalKey, Tables};
@@ -246,14 +246,20 @@ impl Touches {
                 let item = &ask.items[0];
                 let made = item.executions.iter().map(|execution| Thing::Execution(execution.id));
                 let leases = under(&ask.leases, item.partition);
-                Self::guarded(ask.node, &leases, refused(RefusedAction::Materialise))
-                    .write(made.chain([Thing::Job(item.job)]))
+                let guarded = Self::guarded(ask.node, &leases, refused(RefusedAction::Materialise));
+                if reply.is_some_and(is_refusal) {
+                    return guarded.read(made.chain([Thing::Job(item.job)]));
+                }
+                guarded.write(made.chain([Thing::Job(item.job)]))
             }
             Command::PutOffJobs(ask) => {
                 let item = &ask.items[0];
                 let leases = under(&ask.leases, item.partition);
-                Self::guarded(ask.node, &leases, refused(RefusedAction::Materialise))
-                    .write([Thing::Job(item.job)])
+                let guarded = Self::guarded(ask.node, &leases, refused(RefusedAction::Materialise));
+                if reply.is_some_and(is_refusal) {
+                    return guarded.read([Thing::Job(item.job)]);
+                }
+                guarded.write([Thing::Job(item.job)])
             }
             Command::PromoteDue(ask) => {
                 let guarded = match reply {
@@ -282,7 +288,11 @@ impl Touches {
                     RepairItem::RetireNode { node, .. } => Thing::Node(*node),
                 });
                 let held = HeldLease { resource: LeaseResource::Leadership, token: ask.leadership };
-                Self::guarded(ask.node, &[held], refused(RefusedAction::Repair)).write(repaired)
+                let guarded = Self::guarded(ask.node, &[held], refused(RefusedAction::Repair));
+                if reply.is_some_and(is_refusal) {
+                    return guarded.read(repaired);
+                }
+                guarded.write(repaired)
             }
             Command::AcquireExecutions(ask) => {
                 nothing().write(ask.items.iter().map(|item| Thing::Execution(item.execution)))
@@ -314,7 +324,14 @@ impl Touches {
                     ReplayNumber::Next(_) => touches.write([Thing::Tenant(ask.tenant)]),
                     ReplayNumber::Given(_) => touches,
                 };
-                touches.read(job.map(Thing::Job))
+                // The request may have been made about another dead letter: the answer tells of that one's replay.
+                let told = match reply {
+                    Some(Reply::DeadLetterReplayed(ReplayReply::Repeated { execution, .. })) => {
+                        Some(*execution)
+                    }
+                    Some(_) | None => None,
+                };
+                touches.read(job.map(Thing::Job)).read(told.map(Thing::Execution))
             }
             Command::ReplayDeadLetters(_) => match reply {
                 Some(Reply::DeadLettersReplayed(page)) => {
@@ -367,6 +384,19 @@ fn is_of_nothing(reply: &Reply) -> bool {
         Reply::RunsRenewed(replies) => replies.iter().all(|reply| *reply == RenewReply::Absent),
         Reply::Finished(replies) => {
             replies.iter().all(|reply| matches!(reply, FinishReply::Absent | FinishReply::Already { .. }))
+        }
+        Reply::Materialised(replies) => replies.iter().all(|reply| {
+            matches!(
+                reply,
+                MaterialiseReply::WatermarkMoved
+                    | MaterialiseReply::Gone
+                    | MaterialiseReply::NotDue
+                    | MaterialiseReply::PlanExpired
+            )
+        }),
+        Reply::JobsPutOff(replies) => replies.iter().all(|reply| *reply == PutOffReply::Moved),
+        Reply::Repaired(RepairReply::Applied(items)) => {
+            items.iter().all(|item| *item == RepairItemReply::Moved)
         }
         Reply::Deferred(replies) => replies.iter().all(|reply| *reply != DeferReply::Recorded),
         Reply::JobDeleted(reply) => matches!(reply, DeleteJobReply::NotFound | DeleteJobReply::Repeated),

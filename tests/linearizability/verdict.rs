@@ -28,7 +28,7 @@ const SUPPOSITIONS_MAX: usize = 4_096;
 /// How often the search begins that leaves everything open.
 const ROUNDS_OPEN: u64 = 10;
 /// How many steps are spent on one history.
-pub(crate) const STEPS_MAX: u64 = 100_000;
+pub(crate) const STEPS_MAX: u64 = 30_000;
 
 /// Looks for a serial explanation of a history that began in `start` and, if given, ended in `contents`, in so many
 /// steps, which it counts down.
