@@ -3,6 +3,8 @@
 //! Relies on `DATABASE_URL` and `AMQP_URL`, as `./test` sets them. What must stay true: a test uses databases
 //! and queues of its own and leaves those of others alone.
 
+#[path = "servers/api_errors.rs"]
+mod api_errors;
 #[path = "servers/broker.rs"]
 mod broker;
 #[path = "servers/dead_letters.rs"]

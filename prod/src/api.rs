@@ -97,6 +97,7 @@ pub fn tenants(state: ApiState) -> Router {
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(CatchPanicLayer::custom(problem::panicked))
         .layer(TimeoutLayer::with_status_code(axum::http::StatusCode::GATEWAY_TIMEOUT, REQUEST_LIMIT))
+        .layer(axum::middleware::from_fn(problem::as_problems))
         .layer(TraceLayer::new_for_http())
         .with_state(state)
 }

@@ -127,6 +127,8 @@ impl PgStore {
                 StoreOutcome::Replied(reply)
             }
             Ok(Err(fault)) if fault.is_out_of_reach() => {
+                self.lease.forget_idle();
+                self.work.forget_idle();
                 self.reach.failed(&fault, fault.hint());
                 tracing::debug!(command = %command.kind(), %fault, "a store call found no server");
                 StoreOutcome::Unknown

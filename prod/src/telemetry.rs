@@ -7,6 +7,8 @@
 //! What must stay true: nothing is measured that the catalogue does not list (a test holds the two together),
 //! and the hot path looks nothing up: its handles are made once.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
@@ -89,6 +91,8 @@ pub struct Telemetry {
     /// By [`CommandKind`], in its order.
     store_calls: Vec<Histogram>,
     losses: Losses,
+    /// Whether the latest word of the broker about messages was a confirmation.
+    confirms_flow: AtomicBool,
 }
 
 impl Telemetry {
@@ -106,6 +110,7 @@ impl Telemetry {
             handler: histogram!(names::HANDLER),
             materialised: counter!(names::EXECUTIONS_MATERIALISED),
             confirmed: counter!(names::MESSAGES_CONFIRMED),
+            confirms_flow: AtomicBool::new(true),
             runs_started: counter!(names::RUNS_STARTED),
             dropped: counter!(names::MESSAGES_DROPPED),
             leadership: gauge!(names::LEADERSHIP),
@@ -177,6 +182,7 @@ impl FactSink for Telemetry {
             }
             Fact::Confirmed { count, lag } => {
                 self.confirmed.increment(u64::from(*count));
+                self.confirms_flow.store(true, Ordering::Relaxed);
                 self.materialised_to_confirmed.record(seconds(*lag));
                 tracing::debug!(%node, count, %lag, "confirmed by the broker");
             }
@@ -184,7 +190,16 @@ impl FactSink for Telemetry {
                 for (why, count) in [("returned", *returned), ("nacked", *nacked), ("unknown", *unknown)] {
                     add(names::MESSAGES_UNCONFIRMED, "why", why, count);
                 }
-                tracing::warn!(%node, returned, nacked, unknown, "messages were not confirmed");
+                // While the broker is out, every publication says so: the first is told aloud, the metric counts all.
+                if self.confirms_flow.swap(false, Ordering::Relaxed) {
+                    tracing::warn!(
+                        %node, returned, nacked, unknown,
+                        "messages were not confirmed; they stay in the outbox and are sent again, and until one is confirmed the \
+                         others like it are told at level debug alone"
+                    );
+                } else {
+                    tracing::debug!(%node, returned, nacked, unknown, "messages were not confirmed");
+                }
             }
             Fact::OutboxReadBack { count } => {
                 counter!(names::OUTBOX_READ_BACK).increment(u64::from(*count));

@@ -2,9 +2,11 @@
 
 use std::any::Any;
 
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use fencepost_core::job::DefinitionError;
 use serde::Serialize;
@@ -93,6 +95,21 @@ impl Problem {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "Something went wrong here", detail)
     }
 
+    /// What was answered for us, with this text.
+    fn foreign(status: StatusCode, text: String) -> Self {
+        match status {
+            StatusCode::GATEWAY_TIMEOUT => Self::new(
+                status,
+                "timeout",
+                "The request took too long",
+                "it was given up; whether it was carried out is not known. Sent again with the same Idempotency-Key it has no \
+                 second effect",
+            ),
+            StatusCode::BAD_REQUEST => Self::new(status, "bad-request", "The request cannot be read", text),
+            _ => Self::new(status, "refused", "The request is refused", text),
+        }
+    }
+
     /// 413: too long.
     pub(super) fn too_large(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large", detail)
@@ -154,6 +171,26 @@ pub(super) async fn no_such_method(method: Method, uri: Uri) -> Problem {
         "The path does not take this method",
         detail,
     )
+}
+
+/// Bytes of somebody else's error text that are passed on at most.
+const TEXT_BYTES_MAX: usize = 4_096;
+
+/// Errors that others make, in the way of ours: what the layers and extractors around our handlers answer is plain text, or
+/// nothing.
+pub(super) async fn as_problems(request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    let status = response.status();
+    let is_error = status.is_client_error() || status.is_server_error();
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    if !is_error || kind.is_some_and(|kind| kind.contains("json")) {
+        return response;
+    }
+    let text = match to_bytes(response.into_body(), TEXT_BYTES_MAX).await {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(_) => String::new(),
+    };
+    Problem::foreign(status, text).into_response()
 }
 
 /// The answer when a handler panicked.

@@ -82,6 +82,12 @@ impl Connections {
         };
         Ok(Lent { connection, home: self, _permit: permit })
     }
+
+    /// Closes what is idle. Where one connection has lost its server, the others most likely have as well, and each would
+    /// cost a call to find out.
+    pub(super) fn forget_idle(&self) {
+        self.idle.lock().expect("no holder of this lock panics").clear();
+    }
 }
 
 impl Lent<'_> {
