@@ -4,7 +4,9 @@
 //! anyone can compute the one of an occurrence and the primary key is what makes it unique: UUIDv5 in
 //! [`EXECUTION_NAMESPACE`] over a kind byte, the job id (16 bytes) and what names the occurrence.
 
+use core::cmp::Ordering;
 use core::fmt;
+use core::hash::{Hash, Hasher};
 use core::str::FromStr;
 use std::sync::Arc;
 
@@ -22,9 +24,28 @@ pub const MALFORMED_NAMESPACE: Uuid = Uuid::from_u128(0x0b9e_4c77_21d8_4f0c_9a35
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(transparent)]
         pub struct $name(Uuid);
+
+        // As numbers: the order of their bytes, and one comparison instead of a loop over them.
+        impl Ord for $name {
+            fn cmp(&self, other: &Self) -> Ordering {
+                self.0.as_u128().cmp(&other.0.as_u128())
+            }
+        }
+
+        impl PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+
+        impl Hash for $name {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                state.write_u128(self.0.as_u128());
+            }
+        }
 
         impl $name {
             /// Wraps an id that was made elsewhere.

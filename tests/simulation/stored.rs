@@ -148,22 +148,22 @@ tables! {
     Tenant(TenantRow) = "tenant", tenants, contents::tenant, plain, TenantId = |row| row.id;
     Lease(LeaseRow) = "lease", leases, contents::lease, plain, LeaseResource = |row| row.resource;
     Node(NodeRow) = "node", nodes, contents::node, plain, NodeId = |row| row.id;
-    Job(JobRow) = "job", jobs, contents::job, plain, JobId = |row| row.id;
-    JobVersion(JobVersionRow) = "job_version", job_versions, contents::job_version, plain,
+    Job(JobRow) = "job", jobs, contents::job, boxed, JobId = |row| row.id;
+    JobVersion(JobVersionRow) = "job_version", job_versions, contents::job_version, boxed,
         (JobId, JobVersion) = |row| (row.job, row.version);
     Execution(ExecutionRow) = "execution", executions, contents::execution, boxed, ExecutionId = |row| row.id;
-    Attempt(AttemptRow) = "attempt", attempts, contents::attempt, plain,
+    Attempt(AttemptRow) = "attempt", attempts, contents::attempt, boxed,
         (ExecutionId, FencingToken) = |row| (row.execution, row.token);
     Outbox(OutboxRow) = "outbox_event", outbox, contents::outbox, plain,
         OutboxId = |row| OutboxId { execution: row.execution, dispatch_no: row.dispatch_no };
-    DeadLetter(DeadLetterRow) = "dead_letter", dead_letters, contents::dead_letter, plain,
+    DeadLetter(DeadLetterRow) = "dead_letter", dead_letters, contents::dead_letter, boxed,
         ExecutionId = |row| row.execution;
-    SkippedRange(SkippedRangeRow) = "skipped_range", skipped_ranges, contents::skipped_range, plain,
+    SkippedRange(SkippedRangeRow) = "skipped_range", skipped_ranges, contents::skipped_range, boxed,
         (JobId, Timestamp) = |row| (row.job, row.from);
-    Refusal(RefusalRow) = "refusal", refusals, contents::refusal, plain,
+    Refusal(RefusalRow) = "refusal", refusals, contents::refusal, boxed,
         (RefusedResource, FencingToken, NodeId, RefusedAction) = |row| (row.resource, row.token, row.node, row.action);
-    Request(RequestRow) = "operator_request", requests, contents::request, plain,
+    Request(RequestRow) = "operator_request", requests, contents::request, boxed,
         (TenantId, Arc<str>) = |row| (row.tenant, Arc::clone(&row.request));
-    Malformed(MalformedRow) = "malformed_message", malformed, contents::malformed, plain,
+    Malformed(MalformedRow) = "malformed_message", malformed, contents::malformed, boxed,
         Uuid = |row| row.digest;
 }

@@ -19,6 +19,17 @@ pub struct Delta<Row> {
     pub after: Option<Row>,
 }
 
+impl<Row> Delta<Row> {
+    /// The row, if it was not there before.
+    #[must_use]
+    pub const fn inserted(&self) -> Option<&Row> {
+        match self {
+            Self { before: None, after: Some(row) } => Some(row),
+            Self { .. } => None,
+        }
+    }
+}
+
 /// By the row as it is, or as it was where it is gone: what it was before, an earlier change made it.
 impl<Row: Hash> Hash for Delta<Row> {
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -27,7 +38,7 @@ impl<Row: Hash> Hash for Delta<Row> {
     }
 }
 
-/// One changed row.
+/// One changed row. Renewals change dozens of leases at once, so what is larger than these is boxed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
     /// Of `tenant`.
@@ -37,23 +48,23 @@ pub enum Change {
     /// Of `node`.
     Node(Delta<NodeRow>),
     /// Of `job`.
-    Job(Delta<JobRow>),
+    Job(Box<Delta<JobRow>>),
     /// Of `job_version`.
-    JobVersion(Delta<JobVersionRow>),
+    JobVersion(Box<Delta<JobVersionRow>>),
     /// Of `execution`.
     Execution(Box<Delta<ExecutionRow>>),
     /// Of `attempt`.
-    Attempt(Delta<AttemptRow>),
+    Attempt(Box<Delta<AttemptRow>>),
     /// Of `outbox_event`.
     Outbox(Delta<OutboxRow>),
     /// Of `dead_letter`.
-    DeadLetter(Delta<DeadLetterRow>),
+    DeadLetter(Box<Delta<DeadLetterRow>>),
     /// Of `skipped_range`.
-    SkippedRange(Delta<SkippedRangeRow>),
+    SkippedRange(Box<Delta<SkippedRangeRow>>),
     /// Of `refusal`.
-    Refusal(Delta<RefusalRow>),
+    Refusal(Box<Delta<RefusalRow>>),
     /// Of `operator_request`.
-    Request(Delta<RequestRow>),
+    Request(Box<Delta<RequestRow>>),
     /// Of `malformed_message`.
-    Malformed(Delta<MalformedRow>),
+    Malformed(Box<Delta<MalformedRow>>),
 }

@@ -9,7 +9,7 @@ use fencepost_core::execution::{AttemptEnd, CancelState, DeadLetterReason, Execu
 use fencepost_core::job::{DeadLetters, JobDefinition};
 use fencepost_core::lease::RunId;
 use fencepost_core::retry::RetryPolicy;
-use fencepost_core::store::change::{Change, Delta};
+use fencepost_core::store::change::Change;
 use fencepost_core::store::command::{Command, RepairItem, RunOutcome, TakeOverEnd};
 use fencepost_core::store::row::{AttemptRow, DeadLetterRow, ExecutionRow};
 use fencepost_core::time::{Span, Timestamp};
@@ -212,9 +212,7 @@ pub(super) fn check_recorded(commit: &Commit<'_>, changes: &[Change]) -> Result<
         let (earlier, later) = changes.split_at(number);
         let mut others = earlier.iter().rev().chain(later);
         let attempt = others.clone().find_map(|other| match other {
-            Change::Attempt(Delta { before: None, after: Some(row) }) if row.execution == after.id => {
-                Some(row)
-            }
+            Change::Attempt(delta) => delta.inserted().filter(|row| row.execution == after.id),
             _ => None,
         });
         if !attempt.is_some_and(|row| is_history_of(commit, before, row)) {
@@ -226,9 +224,7 @@ pub(super) fn check_recorded(commit: &Commit<'_>, changes: &[Change]) -> Result<
             continue;
         }
         let record = others.find_map(|other| match other {
-            Change::DeadLetter(Delta { before: None, after: Some(row) }) if row.execution == after.id => {
-                Some(row)
-            }
+            Change::DeadLetter(delta) => delta.inserted().filter(|row| row.execution == after.id),
             _ => None,
         });
         if !record.is_some_and(|row| is_record_of(commit, before, after, row)) {

@@ -202,7 +202,8 @@ impl Ledger {
     ) -> Result<(), Violation> {
         let Command::Materialise(ask) = commit.command else { return Ok(()) };
         for change in changes {
-            let Change::Job(Delta { before: Some(before), .. }) = change else { continue };
+            let Change::Job(delta) = change else { continue };
+            let Some(before) = &delta.before else { continue };
             let resource = LeaseResource::Partition(before.partition);
             let held = lease_of(&ask.leases, before.partition).map(|token| HeldLease { resource, token });
             check_authority(commit, mirror, ask.node, held)?;
@@ -325,7 +326,7 @@ fn made_of(changes: &[Change], job: JobId) -> Vec<Timestamp> {
 
 fn ranges_of(changes: &[Change], job: JobId) -> Vec<&SkippedRangeRow> {
     let ranges = changes.iter().filter_map(|change| match change {
-        Change::SkippedRange(Delta { after: Some(row), .. }) if row.job == job => Some(row),
+        Change::SkippedRange(delta) => delta.after.as_ref().filter(|row| row.job == job),
         _ => None,
     });
     ranges.collect()

@@ -89,6 +89,10 @@ impl<Key: Least> DueIndex<Key> {
     ) -> Option<Timestamp> {
         let next = |partition: PartitionId| {
             let set = &self.sets[usize::from(partition.number())];
+            let (first, _) = set.first()?;
+            if *first > now {
+                return Some(*first);
+            }
             let (at, _) = set.range((now.next(), Key::LEAST)..).next()?;
             (*at > now).then_some(*at)
         };
@@ -106,6 +110,10 @@ impl<Key: Least> DueIndex<Key> {
         let mut heads = BinaryHeap::new();
         for partition in partitions {
             let set = &self.sets[usize::from(partition.number())];
+            // Mostly nothing is due in a partition, and its first entry says so.
+            if set.first().is_none_or(|(at, _)| *at > until) {
+                continue;
+            }
             let mut tail =
                 set.range((from, Bound::Unbounded)).copied().take_while(move |(at, _)| *at <= until);
             if let Some(head) = tail.next() {

@@ -111,7 +111,7 @@ impl Record for DeadLetterRow {
     }
 
     fn change(delta: Delta<Self>) -> Change {
-        Change::DeadLetter(delta)
+        Change::DeadLetter(Box::new(delta))
     }
 }
 
@@ -132,7 +132,7 @@ macro_rules! read_by_key_alone {
             fn reindex((): &mut (), _before: Option<&Self>, _after: Option<&Self>) {}
 
             fn change(delta: Delta<Self>) -> Change {
-                Change::$change(delta)
+                Change::$change(Box::new(delta))
             }
         })+
     };

@@ -38,7 +38,7 @@ impl Record for JobRow {
     }
 
     fn change(delta: Delta<Self>) -> Change {
-        Change::Job(delta)
+        Change::Job(Box::new(delta))
     }
 }
 
