@@ -17,3 +17,5 @@ mod outbox_gauges;
 mod throwaway_servers;
 #[path = "servers/unsuitable.rs"]
 mod unsuitable;
+#[path = "servers/verify.rs"]
+mod verify;
