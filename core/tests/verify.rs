@@ -97,10 +97,6 @@ fn a_window_leaves_out_what_lies_beyond_it() {
     // Lost, and before the window.
     rows.ledger().remove(1);
     let window = Window { from: at("08:06:00"), to: at("08:15:00") };
-    rows.ledger().retain(|item| match item {
-        LedgerItem::Fire(fire) => window.contains(fire.fire),
-        LedgerItem::Range(range) => range.through >= window.from && range.from < window.to,
-    });
     let report = rows.judged(window);
     assert!(report.holds, "{report:#?}");
     assert_eq!(report.of(Check::NoPhantomFire).looked_at, 1, "08:14 alone");

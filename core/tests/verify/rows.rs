@@ -430,13 +430,17 @@ impl Rows {
         });
     }
 
-    /// What a verification says.
+    /// What a verification says of what lies in a window.
     pub(crate) fn judged(&self, window: Window) -> Report {
         let mut verifier = Verifier::new(window, self.zone_data.clone());
         self.leases.iter().for_each(|row| verifier.lease(row));
         for (job, versions, ledger) in &self.jobs {
             verifier.begin_job(job.clone(), versions);
-            ledger.iter().for_each(|item| verifier.ledger_item(item.clone()));
+            let is_in = |item: &&LedgerItem| match item {
+                LedgerItem::Fire(fire) => window.contains(fire.fire),
+                LedgerItem::Range(range) => range.through >= window.from && range.from < window.to,
+            };
+            ledger.iter().filter(is_in).for_each(|item| verifier.ledger_item(item.clone()));
             verifier.end_job();
         }
         self.executions.iter().for_each(|facts| verifier.execution(facts));
