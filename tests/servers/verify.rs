@@ -14,12 +14,13 @@ use std::str::FromStr;
 
 use corruptions::{CORRUPTIONS, UNGUARDED};
 use fencepost::failure::Failure;
+use fencepost::schema;
 use fencepost::verify::{Progress, verify};
 use fencepost_core::time::Timestamp;
 use fencepost_core::verify::{Check, Report, Verdict, Window};
 use fencepost_tests::own_database;
 use fencepost_tests::server_url::database_url;
-use sqlx::postgres::PgConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 use stage::Stage;
 
@@ -96,6 +97,33 @@ async fn a_window_is_looked_at_alone_and_the_snapshot_takes_no_write() {
     let report = verify(&reads_only, Window::ALL, &Progress::default()).await.expect("it reads only");
     assert!(report.holds);
     own_database::drop(&base).await;
+}
+
+#[tokio::test]
+async fn more_rows_than_pages_hold_are_all_looked_at_and_one_wrong_one_is_found_among_them() {
+    let name = own_database::name("verify_many");
+    let options = own_database::create(&name).await;
+    let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
+    schema::migrate(&pool).await.expect("an empty database can be migrated");
+    pool.close().await;
+    let mut connection = connect(&name).await;
+    run(&mut connection, include_str!("verify/many.sql")).await;
+    run(&mut connection, "SELECT make(1100, 3)").await;
+    let report = verified(&name, Window::ALL).await;
+    assert!(report.holds, "{report:#?}");
+    assert_eq!(report.of(Check::NoLostFire).looked_at, 1_100);
+    for check in [Check::NoPhantomFire, Check::LagAddsUp, Check::AttemptBounds] {
+        assert_eq!(report.of(check).looked_at, 3_300, "{check}");
+    }
+
+    let last = "DELETE FROM execution WHERE (job, fire) = (SELECT job, max(fire) FROM execution
+                WHERE job = (SELECT id FROM job ORDER BY id DESC LIMIT 1) GROUP BY job)";
+    run(&mut connection, last).await;
+    connection.close().await.expect("nothing is under way");
+    let report = verified(&name, Window::ALL).await;
+    assert_eq!(violated(&report), [Check::NoLostFire, Check::Conservation], "{report:#?}");
+    assert_eq!(report.of(Check::NoLostFire).violations, 1);
+    own_database::drop(&name).await;
 }
 
 #[tokio::test]

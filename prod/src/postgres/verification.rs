@@ -25,8 +25,14 @@ mod records;
 /// One snapshot, which nothing is written in.
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-/// All of every cursor is read, so that is what is to be cheap; and sorting is what it does.
-const PLANNED_FOR_ALL: [&str; 2] = ["SET LOCAL cursor_tuple_fraction = 1.0", "SET LOCAL work_mem = '32MB'"];
+/// While cursors are opened: all of each is read, so that is what is to be cheap; and sorting is what they do.
+const PLANNED_FOR_ALL: &str = "
+    SET LOCAL cursor_tuple_fraction = 1.0; SET LOCAL work_mem = '32MB';
+    SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on";
+
+/// While rows are looked for by their keys beside open cursors, which keep their plans.
+const PLANNED_BY_KEY: &str = "
+    SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
 
 /// Where rows go: the verifier and the count of what was read.
 struct Reading<'a> {
@@ -64,9 +70,7 @@ pub(crate) async fn read(
     let _unless_it_cannot =
         sqlx::raw_sql("SET client_connection_check_interval = '1s'").execute(&mut *conn).await;
     let mut snapshot = conn.begin_with(SNAPSHOT).await?;
-    for setting in PLANNED_FOR_ALL {
-        sqlx::raw_sql(setting).execute(&mut *snapshot).await?;
-    }
+    sqlx::raw_sql(PLANNED_FOR_ALL).execute(&mut *snapshot).await?;
     let now: i64 = sqlx::query_scalar("SELECT store_now(NULL)").fetch_one(&mut *snapshot).await?;
     let foreign_until: Option<i64> =
         sqlx::query_scalar("SELECT max(decided_at) FROM skipped_range WHERE zone_data <> $1")

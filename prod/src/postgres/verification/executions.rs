@@ -11,9 +11,9 @@ use fencepost_core::verify::{ExecutionFacts, JobOfExecution, OriginFacts, Replay
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::Reading;
 use super::cursor::Cursor;
 use super::records::RefusalColumns;
+use super::{PLANNED_BY_KEY, PLANNED_FOR_ALL, Reading};
 use crate::postgres::definitions::Definitions;
 use crate::postgres::due_jobs::partition;
 use crate::postgres::fault::Fault;
@@ -351,11 +351,23 @@ pub(super) async fn by_execution(conn: &mut PgConnection, reading: &mut Reading<
            j.tenant AS job_tenant, j.partition AS job_partition, j.state AS job_state,
            j.effective_from AS job_effective_from, o.token AS origin_token, o.key AS origin_key
          FROM execution e LEFT JOIN job j ON j.id = e.job LEFT JOIN execution o ON o.id = e.origin
-         WHERE coalesce(e.fire, e.due_at) >= {from} AND coalesce(e.fire, e.due_at) < {to}
+         WHERE coalesce(e.fire, e.due_at) >= '{from}'::int8 AND coalesce(e.fire, e.due_at) < '{to}'::int8
          ORDER BY e.id"
     );
     let mut executions: Cursor<ExecutionColumns> = Cursor::open(conn, "verified_execution", &select).await?;
     let mut on_record = OnRecord::open(conn).await?;
+    sqlx::raw_sql(PLANNED_BY_KEY).execute(&mut *conn).await?;
+    judge_all(conn, reading, &mut executions, &mut on_record).await?;
+    sqlx::raw_sql(PLANNED_FOR_ALL).execute(conn).await?;
+    Ok(())
+}
+
+async fn judge_all(
+    conn: &mut PgConnection,
+    reading: &mut Reading<'_>,
+    executions: &mut Cursor<ExecutionColumns>,
+    on_record: &mut OnRecord,
+) -> Result<(), Fault> {
     let definitions = Definitions::default();
     loop {
         let mut listed = VecDeque::with_capacity(TOGETHER);

@@ -157,7 +157,7 @@ pub(super) async fn by_job(conn: &mut PgConnection, reading: &mut Reading<'_>) -
         "verified_range",
         &format!(
             "SELECT job, tenant, from_fire, through_fire, made_under, decided_at, job_version, reason, zone_data
-             FROM skipped_range WHERE through_fire >= {from} AND from_fire < {to} ORDER BY job, from_fire"
+             FROM skipped_range WHERE through_fire >= '{from}'::int8 AND from_fire < '{to}'::int8 ORDER BY job, from_fire"
         ),
     )
     .await?;
@@ -166,7 +166,8 @@ pub(super) async fn by_job(conn: &mut PgConnection, reading: &mut Reading<'_>) -
         "verified_fire",
         &format!(
             "SELECT job, id, fire, job_version, due_at, materialised_at, made_under, state FROM execution
-             WHERE occurrence = 'scheduled' AND fire >= {from} AND fire < {to} ORDER BY job, fire, id"
+             WHERE occurrence = 'scheduled' AND fire >= '{from}'::int8 AND fire < '{to}'::int8
+             ORDER BY job, fire, id"
         ),
     )
     .await?;

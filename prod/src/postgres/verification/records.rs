@@ -96,7 +96,8 @@ pub(super) async fn refusals(conn: &mut PgConnection, reading: &mut Reading<'_>)
     let (from, to) = (reading.window.from.as_micros(), reading.window.to.as_micros());
     let select = format!(
         "SELECT resource, token, node, action, current, first_at, last_at, count FROM refusal
-         WHERE resource NOT LIKE 'execution/%' AND last_at >= {from} AND first_at < {to}
+         WHERE resource NOT LIKE 'execution/%' AND last_at >= '{from}'::int8
+           AND first_at < '{to}'::int8
          ORDER BY resource, token, node, action"
     );
     let mut refusals: Cursor<RefusalColumns> = Cursor::open(conn, "verified_refusal", &select).await?;
