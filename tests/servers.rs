@@ -19,3 +19,5 @@ mod throwaway_servers;
 mod unsuitable;
 #[path = "servers/verify.rs"]
 mod verify;
+#[path = "servers/worked_cases.rs"]
+mod worked_cases;

@@ -7,7 +7,7 @@
 #[path = "verify/corruptions.rs"]
 mod corruptions;
 #[path = "verify/stage.rs"]
-mod stage;
+pub(crate) mod stage;
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -24,7 +24,8 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 use stage::Stage;
 
-fn url_of(name: &str) -> String {
+/// The URL of a test's database.
+pub(crate) fn url_of(name: &str) -> String {
     let options = PgConnectOptions::from_str(&database_url()).expect("DATABASE_URL is a URL");
     String::from(options.database(name).to_url_lossy())
 }

@@ -323,6 +323,10 @@ impl JobWalk {
         decided_at: Timestamp,
         execution: Option<ExecutionId>,
     ) {
+        let (check, advice) = match execution {
+            Some(_) => (Check::NoPhantomFire, MADE_UP),
+            None => (Check::NoLostFire, LOST),
+        };
         // Runs that were not counted did not use up a version that still has one.
         let runs = match self.runs_so_far() {
             Runs::NotCounted
@@ -336,14 +340,10 @@ impl JobWalk {
             Next::At(next, _) if next == first => return,
             Next::At(next, _) if next < first => self.lost(seen, next, first, Some(decided_at)),
             Next::At(..) | Next::Never => {}
-            Next::Unreadable => return self.unreadable(seen, first),
+            Next::Unreadable => return self.unreadable(seen, check, first),
             Next::NotCounted => {}
         }
         let is_twice = self.reached.is_some_and(|reached| first <= reached);
-        let (check, advice) = match execution {
-            Some(_) => (Check::NoPhantomFire, MADE_UP),
-            None => (Check::NoLostFire, LOST),
-        };
         match self.calendar.yields(first) {
             Some(false) => {
                 let what = format!("{first} is no fire that the version in force then yields");
@@ -406,10 +406,10 @@ impl JobWalk {
         }
     }
 
-    fn unreadable(&self, seen: &mut Seen<'_>, at: Timestamp) {
+    fn unreadable(&self, seen: &mut Seen<'_>, check: Check, at: Timestamp) {
         let what = format!("the definition that decides about {at} cannot be read by this version");
         let advice = "run the verification of a version that can read it";
-        seen.tallies.cannot_compare(Check::NoLostFire, Finding::of_job(self.id(), what, advice));
+        seen.tallies.cannot_compare(check, Finding::of_job(self.id(), what, advice));
     }
 
     /// No fire stands twice in the ledger.
@@ -471,7 +471,7 @@ impl JobWalk {
         match self.calendar.next_after(self.covered, self.runs_so_far()) {
             Next::At(next, _) if next <= last => self.lost(seen, next, last.next(), None),
             Next::At(..) | Next::Never | Next::NotCounted => {}
-            Next::Unreadable => self.unreadable(seen, self.covered),
+            Next::Unreadable => self.unreadable(seen, Check::NoLostFire, self.covered),
         }
         if self.reached.is_some_and(|reached| reached > self.job.recorded_through) {
             let what = format!(
@@ -507,7 +507,7 @@ impl JobWalk {
         let expected = match next {
             Next::At(next, _) => Some(next),
             Next::Never | Next::NotCounted => None,
-            Next::Unreadable => return self.unreadable(seen, self.job.recorded_through),
+            Next::Unreadable => return self.unreadable(seen, Check::NoLostFire, self.job.recorded_through),
         };
         if expected != self.job.next_fire_time {
             let words = |fire: Option<Timestamp>| fire.map_or("none".to_owned(), |fire| fire.to_string());

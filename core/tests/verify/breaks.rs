@@ -128,10 +128,10 @@ pub(crate) const BREAKS: &[Break] = &[
     (C::LegalTransition, "a completion without a lease", |rows| {
         rows.row(CANCELLED).state = ExecutionState::Completed;
         let row = rows.row(CANCELLED);
-        let at = Some(at("08:03:10"));
-        (row.published_at, row.received_at, row.started_at) = (at, at, at);
-        (row.leased_at, row.token) = (at, token(1));
-        let released = attempt(row, AttemptEnd::Released, at.expect("it is an instant"));
+        let then = at("08:03:10");
+        (row.published_at, row.received_at, row.started_at) = (Some(then), Some(then), Some(then));
+        (row.leased_at, row.token) = (Some(then), token(1));
+        let released = attempt(row, AttemptEnd::Released, then);
         rows.executions[CANCELLED].attempts.push(released);
     }),
     (C::LegalTransition, "a retry that waits for no time", |rows| rows.row(RETRYING).next_try_at = None),

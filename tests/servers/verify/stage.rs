@@ -18,7 +18,7 @@ use fencepost_core::job_plan::plan_create;
 use fencepost_core::lease::{HeldLease, LeaseResource, RunId};
 use fencepost_core::partition::PartitionId;
 use fencepost_core::schedule::TZDATA_VERSION;
-use fencepost_core::schedule::misfire::{FirePlanInput, plan_fires};
+use fencepost_core::schedule::misfire::{FirePlanInput, SkippedRange, plan_fires};
 use fencepost_core::store::StoreOutcome;
 use fencepost_core::store::command::{
     AcquireExecution, AcquireExecutions, AcquireLeadership, AcquirePartitions, CancelExecution, Command,
@@ -26,7 +26,7 @@ use fencepost_core::store::command::{
     NewSkippedRange, OperatorRequest, OutboxId, PromoteDue, RemoveOutbox, RenewExecutions, RenewLeases,
     Repair, RepairItem, ReplayDeadLetter, ReplayKey, ReplayNumber, RunOutcome, TakeOverEnd, TriggerJob,
 };
-use fencepost_core::store::reply::{AcquireReply, MaterialiseReply, Reply};
+use fencepost_core::store::reply::{AcquireReply, FinishReply, MaterialiseReply, Reply};
 use fencepost_core::time::{Span, Timestamp};
 use fencepost_tests::own_database;
 use sqlx::PgPool;
@@ -34,19 +34,19 @@ use sqlx::postgres::PgPoolOptions;
 use uuid::Uuid;
 
 const TENANT: TenantId = TenantId::from_u128(0x7e);
-const JOB: JobId = JobId::from_u128(0x0b);
+pub(crate) const JOB: JobId = JobId::from_u128(0x0b);
 const DELETED: JobId = JobId::from_u128(0x0c);
-const NODE: NodeId = NodeId::from_u128(0xa);
+pub(crate) const NODE: NodeId = NodeId::from_u128(0xa);
 const WORKER: NodeId = NodeId::from_u128(0xb);
-const TTL: Span = Span::from_secs(30);
+pub(crate) const TTL: Span = Span::from_secs(30);
 const EVERY_MINUTE: &str = r#"{"name":"n","handler":{"name":"noop"},
     "schedule":{"kind":"cron","expr":"* * * * *"},"retry":{"max_attempts":2,"base_ms":1000}}"#;
 
-fn at(time: &str) -> Timestamp {
+pub(crate) fn at(time: &str) -> Timestamp {
     Timestamp::parse_rfc3339(&format!("2026-03-02T{time}Z")).expect("an instant")
 }
 
-fn of_fire(job: JobId, time: &str) -> ExecutionId {
+pub(crate) fn of_fire(job: JobId, time: &str) -> ExecutionId {
     Occurrence::Scheduled { fire: at(time) }.execution_id(job)
 }
 
@@ -60,15 +60,26 @@ pub(crate) struct Stage {
 impl Stage {
     /// Makes it, has it worked on, and returns the database's name.
     pub(crate) async fn worked(purpose: &str) -> String {
+        let (mut stage, name) = Self::begun(purpose).await;
+        stage.work().await;
+        stage.close().await;
+        name
+    }
+
+    /// Makes it, with the tenant, the jobs and the leases; and the database's name.
+    pub(crate) async fn begun(purpose: &str) -> (Self, String) {
         let name = own_database::name(purpose);
         let options = own_database::create(&name).await;
         let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options.clone());
         schema::migrate(&pool).await.expect("an empty database can be migrated");
         let mut stage = Self { pool, store: PgStore::new(options, LaneSizes::default()), nonce: 0 };
         stage.begin().await;
-        stage.work().await;
-        stage.pool.close().await;
-        name
+        (stage, name)
+    }
+
+    /// Nobody looks any more.
+    pub(crate) async fn close(self) {
+        self.pool.close().await;
     }
 
     async fn begin(&mut self) {
@@ -160,21 +171,71 @@ impl Stage {
         self.at(at("08:15:01"), Command::RemoveOutbox(RemoveOutbox { rows, grace: TTL })).await;
     }
 
-    async fn at(&self, now: Timestamp, command: Command) -> Reply {
+    /// Has a command executed at an instant.
+    pub(crate) async fn at(&self, now: Timestamp, command: Command) -> Reply {
         match self.store.execute_at(now, &command).await {
             StoreOutcome::Replied(reply) => reply.reply,
             StoreOutcome::Unknown => panic!("the store does not answer {command:?}"),
         }
     }
 
-    /// What a scheduler would record of a job.
-    async fn materialise(&self, job: JobId, now: Timestamp) {
-        let (recorded_through, next, runs): (i64, Option<i64>, i64) =
-            sqlx::query_as("SELECT recorded_through, next_fire_time, runs FROM job WHERE id = $1")
+    /// Records what a scheduler would record of a job.
+    pub(crate) async fn materialise(&self, job: JobId, now: Timestamp) {
+        self.materialise_as(NODE, FencingToken::from_i64(1), job, now).await;
+    }
+
+    /// The same, by another node under another token.
+    pub(crate) async fn materialise_as(&self, node: NodeId, token: FencingToken, job: JobId, now: Timestamp) {
+        let item = self.plan(job, now).await;
+        let replies = self.send(node, token, item, now).await;
+        assert!(matches!(replies[0], MaterialiseReply::Applied(_)), "{replies:?}");
+    }
+
+    /// Sends what was planned, under a token of the job's partition.
+    pub(crate) async fn send(
+        &self,
+        node: NodeId,
+        token: FencingToken,
+        item: MaterialiseJob,
+        now: Timestamp,
+    ) -> Vec<MaterialiseReply> {
+        let held = HeldLease { resource: LeaseResource::Partition(item.partition), token };
+        let ask = Materialise { node, leases: vec![held], items: vec![item] };
+        let reply = self.at(now, Command::Materialise(ask)).await;
+        let Reply::Materialised(replies) = reply else { panic!("another reply: {reply:?}") };
+        replies
+    }
+
+    /// A job's watermark and its next fire.
+    pub(crate) async fn watermark(&self, job: JobId) -> (Timestamp, Option<Timestamp>) {
+        let (recorded_through, next): (i64, Option<i64>) =
+            sqlx::query_as("SELECT recorded_through, next_fire_time FROM job WHERE id = $1")
                 .bind(job.as_uuid())
                 .fetch_one(&self.pool)
                 .await
                 .expect("the job is there");
+        (Timestamp::from_micros(recorded_through), next.map(Timestamp::from_micros))
+    }
+
+    /// Writes a job's watermark and its next fire, past every guard.
+    pub(crate) async fn set_watermark(&self, job: JobId, (through, next): (Timestamp, Option<Timestamp>)) {
+        sqlx::query("UPDATE job SET recorded_through = $2, next_fire_time = $3 WHERE id = $1")
+            .bind(job.as_uuid())
+            .bind(through.as_micros())
+            .bind(next.map(Timestamp::as_micros))
+            .execute(&self.pool)
+            .await
+            .expect("the job is there");
+    }
+
+    /// What a scheduler would record of a job.
+    pub(crate) async fn plan(&self, job: JobId, now: Timestamp) -> MaterialiseJob {
+        let (recorded_through, next) = self.watermark(job).await;
+        let runs: i64 = sqlx::query_scalar("SELECT runs FROM job WHERE id = $1")
+            .bind(job.as_uuid())
+            .fetch_one(&self.pool)
+            .await
+            .expect("the job is there");
         let definition = JobDefinition::parse(EVERY_MINUTE).expect("a definition");
         let plan = plan_fires(&FirePlanInput {
             schedule: &definition.schedule,
@@ -182,7 +243,7 @@ impl Stage {
             runs_so_far: runs.unsigned_abs(),
             misfire: definition.misfire,
             grace: definition.grace(),
-            recorded_through: Timestamp::from_micros(recorded_through),
+            recorded_through,
             now,
             limit: 100,
             valid_for: Span::ZERO,
@@ -192,34 +253,46 @@ impl Stage {
             let key = occurrence.idempotency_key(job).expect("a fire has a key");
             NewExecution { id: occurrence.execution_id(job), fire, due_at: fire, key }
         };
-        let partition = PartitionId::of(job);
-        let item = MaterialiseJob {
+        let skipped = |range: SkippedRange| NewSkippedRange {
+            from: range.from,
+            through: range.through,
+            reason: range.reason,
+            zone_data: TZDATA_VERSION.into(),
+        };
+        MaterialiseJob {
             job,
-            partition,
+            partition: PartitionId::of(job),
             version: JobVersion::FIRST,
-            expected_fire: next.map(Timestamp::from_micros).expect("it has a next fire"),
+            expected_fire: next.expect("it has a next fire"),
             executions: plan.fires.into_iter().map(new).collect(),
-            skipped: plan
-                .skipped
-                .into_iter()
-                .map(|range| NewSkippedRange {
-                    from: range.from,
-                    through: range.through,
-                    reason: range.reason,
-                    zone_data: TZDATA_VERSION.into(),
-                })
-                .collect(),
+            skipped: plan.skipped.into_iter().map(skipped).collect(),
             recorded_through: plan.recorded_through,
             next_fire_time: plan.next_fire,
             valid_until: plan.valid_until,
-        };
-        let ask = Materialise { node: NODE, leases: vec![held(partition, 1)], items: vec![item] };
-        let reply = self.at(now, Command::Materialise(ask)).await;
-        let Reply::Materialised(replies) = reply else { panic!("another reply: {reply:?}") };
-        assert!(matches!(replies[0], MaterialiseReply::Applied(_)), "{replies:?}");
+        }
     }
 
-    async fn lease(&mut self, execution: ExecutionId, now: Timestamp) {
+    /// A number that a query gives.
+    pub(crate) async fn count(&self, query: &'static str) -> i64 {
+        sqlx::query_scalar(query).fetch_one(&self.pool).await.expect("the tables are there")
+    }
+
+    /// Everything on record about an execution but refusals, as text.
+    pub(crate) async fn rows_of(&self, execution: ExecutionId) -> Vec<String> {
+        sqlx::query_scalar(
+            "SELECT e::text FROM execution e WHERE id = $1 UNION ALL
+             SELECT a::text FROM attempt a WHERE execution = $1 UNION ALL
+             SELECT o::text FROM outbox_event o WHERE execution = $1 UNION ALL
+             SELECT d::text FROM dead_letter d WHERE execution = $1 ORDER BY 1",
+        )
+        .bind(execution.as_uuid())
+        .fetch_all(&self.pool)
+        .await
+        .expect("the tables are there")
+    }
+
+    /// A worker gets the lease.
+    pub(crate) async fn lease(&mut self, execution: ExecutionId, now: Timestamp) {
         self.nonce += 1;
         let item = AcquireExecution {
             execution,
@@ -233,13 +306,24 @@ impl Stage {
         assert!(matches!(replies[0], AcquireReply::Granted(_)), "{execution}: {replies:?}");
     }
 
-    async fn finish(&self, execution: ExecutionId, token: i64, now: Timestamp, outcome: RunOutcome) {
+    /// A worker reports the end of a run.
+    pub(crate) async fn finish(
+        &self,
+        execution: ExecutionId,
+        token: i64,
+        now: Timestamp,
+        outcome: RunOutcome,
+    ) -> FinishReply {
         let started_ago = Some(Span::from_millis(500));
         let items = vec![FinishExecution { run: run(execution, token), outcome, started_ago }];
-        self.at(now, Command::FinishExecutions(FinishExecutions { node: WORKER, items })).await;
+        let ask = FinishExecutions { node: WORKER, items };
+        let reply = self.at(now, Command::FinishExecutions(ask)).await;
+        let Reply::Finished(mut replies) = reply else { panic!("another reply: {reply:?}") };
+        replies.pop().expect("one for each item")
     }
 
-    async fn promote(&self, now: Timestamp) {
+    /// What came due is dispatched again.
+    pub(crate) async fn promote(&self, now: Timestamp) {
         let leases = PartitionId::all().map(|partition| held(partition, 1)).collect();
         self.at(now, Command::PromoteDue(PromoteDue { node: NODE, leases, limit: 100 })).await;
     }
@@ -268,10 +352,10 @@ fn held(partition: PartitionId, token: i64) -> HeldLease {
     HeldLease { resource: LeaseResource::Partition(partition), token: FencingToken::from_i64(token) }
 }
 
-fn run(execution: ExecutionId, token: i64) -> RunId {
+pub(crate) fn run(execution: ExecutionId, token: i64) -> RunId {
     RunId { execution, token: FencingToken::from_i64(token) }
 }
 
-fn retry() -> RunOutcome {
+pub(crate) fn retry() -> RunOutcome {
     RunOutcome::Retry { delay: Span::from_secs(1), error: Arc::from("not now") }
 }

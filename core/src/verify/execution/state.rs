@@ -83,9 +83,10 @@ fn missing_trace(facts: &ExecutionFacts) -> Option<String> {
     }
 }
 
+/// Of a definition that this version cannot read it is not known whether dead letters are kept.
 fn kept_as(facts: &ExecutionFacts, wrong: DeadLetters, words: &str) -> Option<String> {
-    let (_, kept) = facts.definition.as_ref()?.retry_or_default();
-    (kept == wrong).then(|| words.to_owned())
+    let definition = facts.definition.as_ref()?.read().ok()?;
+    (definition.dead_letter == wrong).then(|| words.to_owned())
 }
 
 fn check_end(docket: &mut Docket<'_>, facts: &ExecutionFacts) {
