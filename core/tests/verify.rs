@@ -92,6 +92,22 @@ fn what_other_zone_data_decided_is_not_compared() {
 }
 
 #[test]
+fn what_the_clock_alone_tells_is_not_judged_where_it_was_set_back() {
+    let mut rows = Rows::right();
+    let row = rows.row(rows::OF_DELETED);
+    (row.leased_at, row.started_at) = (Some(at("08:01:40")), Some(at("08:01:40")));
+    assert_eq!(violated(&rows.judged(Window::ALL)), [Check::PausedIsSilent]);
+
+    // Its first run ended later than its second, by the clock: it went back in between.
+    rows.executions[rows::DEAD].attempts[0].at = at("08:02:20");
+    let report = rows.judged(Window::ALL);
+    assert!(report.holds, "{report:#?}");
+    let silent = report.of(Check::PausedIsSilent);
+    assert_eq!((silent.verdict, silent.not_compared), (Verdict::HoldsWhereCompared, 1));
+    assert!(silent.uncompared[0].what.contains("the database's clock was set back"), "{silent:?}");
+}
+
+#[test]
 fn a_window_leaves_out_what_lies_beyond_it() {
     let mut rows = Rows::right();
     // Lost, and before the window.

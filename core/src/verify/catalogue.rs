@@ -57,13 +57,13 @@ checks! {
         sees "The tokens of an execution's ended runs rise one by one up to its own; a replay's lie above its origin's; along a job's ledger the partition's token never falls and never lies above the partition's lease."
         blind "The acquisitions of partitions and leadership one by one: their rows hold the latest token only.",
     TerminalAbsorbs "terminal-absorbs" "ended executions"
-        sees "What has ended holds no lease, waits for nothing, and nothing was recorded of it after its end: no lease, no ended run, no dispatch; what has not ended has no end stamped."
+        sees "What has ended holds no lease, waits for nothing, has its end stamped, and its latest run ended no later than it; what has not ended has no end stamped."
         blind "A change from one terminal state to another that also rewrote the stamps: that takes the history of a row.",
     LegalTransition "legal-transition" "executions"
         sees "Each state goes with the traces that every legal way to it leaves: the lease, the end of the latest run, the reason; no run follows one that ended for good."
         blind "Detours that leave no trace in the row or among its ended runs.",
     AtomicDispatch "atomic-dispatch" "pending executions and outbox rows"
-        sees "Every pending execution has a dispatch stamp or a recorded reason for waiting with the time of the next try; every outbox row belongs to an execution, to one of its dispatches, and to its tenant and partition."
+        sees "Every pending execution has a dispatch stamp or a recorded reason for waiting with the time of the next try; every outbox row belongs to an execution, to one of its dispatches, and to its tenant and partition, and the latest carries the stamp of its dispatch."
         blind "Whether a row that is gone was confirmed by the broker.",
     AttemptBounds "attempt-bounds" "executions"
         sees "Attempts, rescues and lost starts are within the policy of the execution's own version, what is still to run has budget left, and the counters are those of the recorded ends."

@@ -12,7 +12,7 @@ use crate::id::JobId;
 use crate::job::JobDefinition;
 use crate::schedule::misfire::MisfirePolicy;
 use crate::store::row::SkippedRangeRow;
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 const ADVICE: &str = "compare the job's definition and the store's clock at that time with what was decided";
 
@@ -105,7 +105,13 @@ impl Decision {
             let what =
                 format!("{} to {} was passed over at {}: {why}", row.from, row.through, row.decided_at);
             let finding = Finding::of_job(judged.job, what, ADVICE);
+            // How long ago a fire was due is told by the clock.
+            let by_clock = match range.definition.misfire {
+                MisfirePolicy::CatchUp { window, .. } => window < Span::MAX,
+                MisfirePolicy::FireOnce | MisfirePolicy::Skip => false,
+            };
             match judged.cut {
+                Cut::Whole if by_clock => tallies.broke_by_clock(Check::NoLostFire, finding),
                 Cut::Whole => tallies.broke(Check::NoLostFire, finding),
                 Cut::Short => tallies.cannot_compare(Check::NoLostFire, finding),
             }

@@ -107,6 +107,15 @@ impl Docket<'_> {
         self.tallies.broke(check, Finding::of_execution(self.job, self.execution, what, advice));
     }
 
+    fn broke_by_clock(&mut self, check: Check, what: String, advice: &'static str) {
+        self.tallies.broke_by_clock(check, Finding::of_execution(self.job, self.execution, what, advice));
+    }
+
+    fn clock_was_set_back(&mut self, from: Timestamp, to: Timestamp) {
+        let execution = self.execution;
+        self.tallies.clock_was_set_back(|| format!("from {from} to {to} or before, as {execution} shows"));
+    }
+
     fn cannot_compare(&mut self, check: Check, what: String, advice: &'static str) {
         self.tallies.cannot_compare(check, Finding::of_execution(self.job, self.execution, what, advice));
     }
@@ -130,6 +139,9 @@ impl Verifier {
 fn check_refusals(docket: &mut Docket<'_>, facts: &ExecutionFacts) {
     for row in &facts.refusals {
         docket.look(Check::LedgerOfRefusals);
+        if row.first_at > row.last_at {
+            docket.clock_was_set_back(row.first_at, row.last_at);
+        }
         let fits = match row.action {
             RefusedAction::RenewExecution | RefusedAction::Finish => true,
             RefusedAction::RenewLease

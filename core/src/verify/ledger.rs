@@ -310,7 +310,9 @@ impl JobWalk {
                     range.decided_at,
                     definition.grace()
                 );
-                seen.tallies.broke(Check::NoLostFire, Finding::of_job(self.id(), what, LOST));
+                let finding = Finding::of_job(self.id(), what, LOST);
+                // It was planned at an earlier reading of the clock.
+                seen.tallies.broke_by_clock(Check::NoLostFire, finding);
             }
         }
     }
@@ -452,7 +454,12 @@ impl JobWalk {
 
     /// What is decided at another instant is another decision.
     fn decided_at(&mut self, seen: &mut Seen<'_>, at: Timestamp) {
-        if self.decision.as_ref().is_some_and(|decision| decision.at() != at) {
+        if let Some(before) = self.decision.as_ref().map(Decision::at).filter(|before| *before != at) {
+            if before > at {
+                let job = self.id();
+                seen.tallies
+                    .clock_was_set_back(|| format!("from {before} to {at} or before, as job {job} shows"));
+            }
             self.judge(seen, Cut::Whole);
         }
         self.decision.get_or_insert_with(|| Decision::new(at));

@@ -136,21 +136,50 @@ struct Tally {
     found: Vec<Finding>,
     not_compared: u64,
     uncompared: Vec<Finding>,
+    by_clock: u64,
+    found_by_clock: Vec<Finding>,
+}
+
+impl Tally {
+    /// What hangs on the order of instants is broken, unless the clock that they were read from was set back.
+    fn settle(&mut self, set_back: Option<&str>) {
+        let found = core::mem::take(&mut self.found_by_clock);
+        match set_back {
+            None => {
+                self.violations += self.by_clock;
+                self.found.extend(found);
+                self.found.truncate(FINDINGS_KEPT);
+            }
+            Some(evidence) => {
+                self.not_compared += self.by_clock;
+                let told = |finding: Finding| Finding {
+                    what: format!("{}; but the database's clock was set back: {evidence}", finding.what),
+                    ..finding
+                };
+                self.uncompared.extend(found.into_iter().map(told));
+                self.uncompared.truncate(FINDINGS_KEPT);
+            }
+        }
+    }
 }
 
 /// The counts of all checks.
 #[derive(Debug)]
-pub(super) struct Tallies(Vec<Tally>);
+pub(super) struct Tallies {
+    of: Vec<Tally>,
+    /// Two instants in the wrong order, of which the order is known otherwise.
+    set_back: Option<String>,
+}
 
 impl Default for Tallies {
     fn default() -> Self {
-        Self(vec![Tally::default(); Check::ALL.len()])
+        Self { of: vec![Tally::default(); Check::ALL.len()], set_back: None }
     }
 }
 
 impl Tallies {
     fn of(&mut self, check: Check) -> &mut Tally {
-        &mut self.0[check as usize]
+        &mut self.of[check as usize]
     }
 
     /// One more row that this check looks at.
@@ -167,6 +196,20 @@ impl Tallies {
         }
     }
 
+    /// A violation if the database's clock never went back, which is known in the end.
+    pub(super) fn broke_by_clock(&mut self, check: Check, finding: Finding) {
+        let tally = self.of(check);
+        tally.by_clock += 1;
+        if tally.found_by_clock.len() < FINDINGS_KEPT {
+            tally.found_by_clock.push(finding);
+        }
+    }
+
+    /// The rows show that the database's clock was set back.
+    pub(super) fn clock_was_set_back(&mut self, evidence: impl FnOnce() -> String) {
+        self.set_back.get_or_insert_with(evidence);
+    }
+
     /// Something of which no verdict is possible.
     pub(super) fn cannot_compare(&mut self, check: Check, finding: Finding) {
         let tally = self.of(check);
@@ -176,7 +219,8 @@ impl Tallies {
         }
     }
 
-    pub(super) fn report(self, at: Timestamp, window: Window, zone_data: &ZoneData) -> Report {
+    pub(super) fn report(mut self, at: Timestamp, window: Window, zone_data: &ZoneData) -> Report {
+        self.of.iter_mut().for_each(|tally| tally.settle(self.set_back.as_deref()));
         let check = |(check, tally): (&Check, Tally)| CheckReport {
             check: *check,
             verdict: match (tally.violations, tally.not_compared, tally.looked_at) {
@@ -194,7 +238,7 @@ impl Tallies {
             sees: check.sees(),
             cannot_see: check.cannot_see(),
         };
-        let checks: Vec<CheckReport> = Check::ALL.iter().zip(self.0).map(check).collect();
+        let checks: Vec<CheckReport> = Check::ALL.iter().zip(self.of).map(check).collect();
         Report {
             at,
             from: Some(window.from).filter(|from| *from != Timestamp::MIN),

@@ -4,7 +4,7 @@ use fencepost_core::execution::{AttemptEnd, CancelState, ExecutionState, SkipRea
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{DispatchNo, ExecutionId, JobVersion, TenantId};
 use fencepost_core::store::row::{JobState, RefusedAction};
-use fencepost_core::time::{Span, Timestamp};
+use fencepost_core::time::Span;
 use fencepost_core::verify::{Check, LedgerItem, Orphan, OrphanKind, ReplayFacts};
 
 use super::rows::{
@@ -111,7 +111,7 @@ pub(crate) const BREAKS: &[Break] = &[
     (C::TerminalAbsorbs, "a wait after the end", |rows| {
         rows.row(COMPLETED).next_try_at = Some(at("08:02:00"))
     }),
-    (C::TerminalAbsorbs, "a dispatch after the end", |rows| {
+    (C::AtomicDispatch, "a dispatch after the end", |rows| {
         let row = outbox(rows.row(CANCELLED), at("08:03:30"));
         rows.executions[CANCELLED].outbox.push(row);
     }),
@@ -230,9 +230,6 @@ pub(crate) const BREAKS: &[Break] = &[
     }),
     (C::LedgerOfRefusals, "a refusal of what leadership is not asked for", |rows| {
         rows.refusals[0].action = RefusedAction::Promote;
-    }),
-    (C::LedgerOfRefusals, "a refusal that ended before it began", |rows| {
-        rows.executions[COMPLETED].refusals[0].last_at = Timestamp::EPOCH;
     }),
     (C::LedgerOfRefusals, "a refusal that names a token above the execution's", |rows| {
         rows.executions[COMPLETED].refusals[0].current = token(3);

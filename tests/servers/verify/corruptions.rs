@@ -93,7 +93,7 @@ pub(crate) const CORRUPTIONS: &[Corruption] = &[
         "UPDATE execution SET owner = gen_random_uuid(), expires_at = t('09:00') WHERE state = 'completed'",
     ),
     (
-        Check::TerminalAbsorbs,
+        Check::AtomicDispatch,
         "a cancelled execution that is dispatched",
         "INSERT INTO outbox_event (execution, tenant, created_by, created_at, next_try_at, dispatch_no, tries,
            partition)

@@ -69,6 +69,6 @@ fn check_replays(
             "it was purged, and replay {} was made after that, at {}",
             late.number, late.materialised_at
         );
-        docket.broke(Check::DeadLetterOnce, what, REPLAYED);
+        docket.broke_by_clock(Check::DeadLetterOnce, what, REPLAYED);
     }
 }

@@ -19,6 +19,9 @@ fn check_tokens(docket: &mut Docket<'_>, facts: &ExecutionFacts) {
     docket.look(Check::TokenMonotone);
     let row = &facts.execution;
     let tokens: Vec<FencingToken> = facts.attempts.iter().map(|attempt| attempt.token).collect();
+    for pair in facts.attempts.windows(2).filter(|pair| pair[0].at > pair[1].at) {
+        docket.clock_was_set_back(pair[0].at, pair[1].at);
+    }
     let mut broke = |what: String| docket.broke(Check::TokenMonotone, what, RECOUNT);
     if let Some(pair) = tokens.windows(2).find(|pair| pair[0].next() != Some(pair[1])) {
         broke(format!("the run {} is followed by {} on record", pair[0], pair[1]));

@@ -46,20 +46,21 @@ pub(super) fn check(docket: &mut Docket<'_>, facts: &ExecutionFacts) {
     for silence in silences(job) {
         docket.look(Check::PausedIsSilent);
         let Silence { from, because, of_live } = silence;
-        let mut broke = |what: String| {
-            docket.broke(Check::PausedIsSilent, format!("{because} at {from}, and {what}"), ADVICE);
-        };
+        let told = |what: String| format!("{because} at {from}, and {what}");
         match row.occurrence {
-            Occurrence::Scheduled { fire } if fire >= from => broke(format!("the fire of {fire} was made")),
-            Occurrence::Scheduled { .. } | Occurrence::Manual { .. } | Occurrence::Replay { .. } => {
-                if row.materialised_at > from {
-                    broke(format!("it was made at {}", row.materialised_at));
-                }
+            Occurrence::Scheduled { fire } if fire >= from => {
+                docket.broke(Check::PausedIsSilent, told(format!("the fire of {fire} was made")), ADVICE);
+            }
+            Occurrence::Scheduled { .. } | Occurrence::Manual { .. } | Occurrence::Replay { .. } => {}
+        }
+        for (at, what) in
+            [(Some(row.materialised_at), "it was made"), (row.leased_at, "a run of it was leased")]
+        {
+            if let Some(at) = at.filter(|at| *at > from) {
+                docket.broke_by_clock(Check::PausedIsSilent, told(format!("{what} at {at}")), ADVICE);
             }
         }
-        if let Some(at) = row.leased_at.filter(|at| *at > from) {
-            broke(format!("a run of it was leased at {at}"));
-        }
+        let mut broke = |what: String| docket.broke(Check::PausedIsSilent, told(what), ADVICE);
         match (of_live, row.state, row.cancel) {
             (Live::Cancelled, ExecutionState::Pending | ExecutionState::RetryWait, _) => {
                 broke(format!("it is still {}", row.state));

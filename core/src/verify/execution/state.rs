@@ -3,7 +3,6 @@
 use super::{Docket, ExecutionFacts, is_live};
 use crate::execution::{AttemptEnd, ExecutionState};
 use crate::job::DeadLetters;
-use crate::store::row::ExecutionRow;
 use crate::time::Timestamp;
 use crate::verify::Check;
 
@@ -111,18 +110,18 @@ fn check_end(docket: &mut Docket<'_>, facts: &ExecutionFacts) {
         }
         return;
     };
-    if let Some((at, what)) = latest_sign(facts, row).filter(|(at, _)| *at > finished_at) {
-        let what = format!("it ended as {} at {finished_at}, and {what} at {at}", row.state);
-        docket.broke(Check::TerminalAbsorbs, what, AFTER_THE_END);
+    // Runs before the last ended before it, whatever the clock said; the last ended by the command that stamped the end.
+    for attempt in facts.attempts.iter().filter(|attempt| attempt.at > finished_at) {
+        if attempt.token < row.token {
+            docket.clock_was_set_back(attempt.at, finished_at);
+        } else {
+            let what = format!(
+                "it ended as {} at {finished_at}, and its run {} at {}",
+                row.state, attempt.token, attempt.at
+            );
+            docket.broke(Check::TerminalAbsorbs, what, AFTER_THE_END);
+        }
     }
-}
-
-/// The latest that is on record of it beside its lag stamps.
-fn latest_sign(facts: &ExecutionFacts, row: &ExecutionRow) -> Option<(Timestamp, &'static str)> {
-    let runs = facts.attempts.iter().map(|attempt| (attempt.at, "a run of it ended"));
-    let rows = facts.outbox.iter().map(|outbox| (outbox.created_at, "a dispatch of it was committed"));
-    let stamp = row.dispatched_at.map(|at| (at, "it was dispatched"));
-    runs.chain(rows).chain(stamp).max_by_key(|(at, _)| *at)
 }
 
 fn check_dispatch(docket: &mut Docket<'_>, facts: &ExecutionFacts) {
@@ -141,6 +140,14 @@ fn check_dispatch(docket: &mut Docket<'_>, facts: &ExecutionFacts) {
     }
     for outbox in &facts.outbox {
         docket.look(Check::AtomicDispatch);
+        let is_latest = outbox.dispatch_no == row.dispatch_no;
+        if is_latest && row.waiting.is_none() && row.dispatched_at != Some(outbox.created_at) {
+            let what = format!(
+                "its latest outbox row was committed at {}, and it was last dispatched at {:?}",
+                outbox.created_at, row.dispatched_at
+            );
+            docket.broke(Check::AtomicDispatch, what, CHANGED);
+        }
         let is_its_own = (1..=row.dispatch_no.0).contains(&outbox.dispatch_no.0)
             && outbox.tenant == row.tenant
             && outbox.partition == row.partition;
