@@ -2,7 +2,8 @@
 //!
 //! Jobs are created over HTTP: a crontab as one finds them, and some that fire every second. Then a worker is
 //! killed in the middle of its calls, and the scheduler that leads and owns partitions is frozen for three lease
-//! times and thawed again. Afterwards the database and what the target saw are compared with a calendar.
+//! times and thawed again. Afterwards the database and what the target saw are compared with a calendar, and
+//! `fencepost verify` has nothing to say against it.
 //!
 //! Relies on `DATABASE_URL` and `AMQP_URL`, and on the program `fencepost` lying beside this test, as `./test`
 //! sees to. Leases are short, so that a run takes about a minute. What must stay true: one execution per fire,
@@ -27,6 +28,8 @@ mod storm;
 mod target;
 #[path = "end_to_end/verdict.rs"]
 mod verdict;
+#[path = "end_to_end/verification.rs"]
+mod verification;
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -85,5 +88,7 @@ async fn live(grounds: &Grounds, trust: TrustWindow) -> Summary {
     let mut cluster = Cluster::start(grounds, trust).await;
     let ledger = grounds.ledger();
     let story = storm::pass(&mut cluster, &ledger, &target, trust).await;
-    verdict::judge(&story, &ledger, &target).await
+    let summary = verdict::judge(&story, &ledger, &target).await;
+    verification::holds(&grounds.environment()).await;
+    summary
 }

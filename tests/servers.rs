@@ -19,3 +19,7 @@ mod outbox_gauges;
 mod throwaway_servers;
 #[path = "servers/unsuitable.rs"]
 mod unsuitable;
+#[path = "servers/verify.rs"]
+mod verify;
+#[path = "servers/worked_cases.rs"]
+mod worked_cases;

@@ -29,5 +29,6 @@ pub mod schedule;
 pub mod scheduler;
 pub mod store;
 pub mod time;
+pub mod verify;
 pub mod wakeup;
 pub mod worker;

@@ -1,7 +1,8 @@
 //! The command line: what it takes, what it prints, and how it exits.
 //!
 //! Results go to stdout, as text or with `--json` as one JSON document; logs go to stderr. Exit codes: 0
-//! fine, 64 wrong usage, 69 a service is out of reach, 70 a mistake of ours.
+//! fine, 1 an invariant is broken, 64 wrong usage, 69 a service is out of reach, 70 a mistake of ours, 130 stopped
+//! with Ctrl-C.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ mod dead_letters;
 mod explain;
 mod migrate;
 mod tenant;
+mod verify;
 
 /// A distributed job scheduler for people who must be able to defend what it does when things fail.
 #[derive(Debug, Parser)]
@@ -53,8 +55,8 @@ enum Command {
         #[command(subcommand)]
         command: TenantCommand,
     },
-    /// Check a live database against the invariants. Not in this version.
-    Verify(LaterArguments),
+    /// Check a live database against the invariants, by what its rows say. Reads only.
+    Verify(verify::Verify),
     /// Diagnose an installation. Not in this version.
     Doctor(LaterArguments),
 }
@@ -145,7 +147,10 @@ fn run(command: Command) -> Result<(), Failure> {
             }
             runtime()?.block_on(crate::serve::run(&settings))
         }
-        Command::Verify(_) => Err(Failure::not_yet("verify")),
+        Command::Verify(verify) => {
+            let settings = settings(&verify.database)?;
+            runtime()?.block_on(verify.run(&settings))
+        }
         Command::Doctor(_) => Err(Failure::not_yet("doctor")),
     }
 }

@@ -5,12 +5,16 @@ use std::process::ExitCode;
 
 use crate::settings::SettingsError;
 
+/// A safety invariant is broken.
+pub(crate) const BROKEN: u8 = 1;
 /// Wrong usage: arguments, settings, or an input that is refused.
 pub(crate) const USAGE: u8 = 64;
 /// A service is out of reach.
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// A mistake of ours.
 pub(crate) const INTERNAL: u8 = 70;
+/// Stopped by SIGINT, as shells have it.
+const INTERRUPTED: u8 = 130;
 
 /// Why a command ended without doing what it was told.
 #[derive(Debug)]
@@ -37,6 +41,24 @@ impl Failure {
     #[must_use]
     pub fn internal(what: impl Into<String>) -> Self {
         Self { code: INTERNAL, what: what.into(), hint: None }
+    }
+
+    /// A safety invariant is broken.
+    #[must_use]
+    pub fn broken(what: impl Into<String>) -> Self {
+        Self { code: BROKEN, what: what.into(), hint: None }
+    }
+
+    /// Whoever started it stopped it.
+    #[must_use]
+    pub fn interrupted(what: impl Into<String>) -> Self {
+        Self { code: INTERRUPTED, what: what.into(), hint: None }
+    }
+
+    /// The same, of a service that is not as this command needs it.
+    #[must_use]
+    pub fn as_unavailable(self) -> Self {
+        Self { code: UNAVAILABLE, ..self }
     }
 
     /// A command that a later version will have.

@@ -18,3 +18,4 @@ pub mod schema;
 pub mod serve;
 pub mod settings;
 pub mod telemetry;
+pub mod verify;

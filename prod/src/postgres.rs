@@ -65,6 +65,7 @@ mod repair;
 mod return_outbox;
 mod sweep;
 mod tenants;
+pub(crate) mod verification;
 
 pub use connections::PLANNING;
 pub(crate) use fault::Fault;

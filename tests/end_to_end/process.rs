@@ -56,7 +56,8 @@ fn program() -> PathBuf {
     program
 }
 
-fn command<'a>(
+/// The program with these arguments, and no setting but these.
+pub(crate) fn command<'a>(
     arguments: impl IntoIterator<Item = &'a str>,
     environment: &[(&'static str, String)],
 ) -> Command {

@@ -2,11 +2,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use fencepost::verify::{Progress, verify_on};
 use fencepost_core::bug::Bugs;
 use fencepost_core::store::reference::ReferenceStore;
+use fencepost_core::verify::Window;
 use fencepost_sim::plan::{Plan, Profile, generate};
 use fencepost_sim::run;
 use fencepost_sim::world::{Ended, Keep, World};
+use sqlx::ConnectOptions;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::coverage::Coverage;
@@ -56,13 +59,26 @@ impl Ground {
             Ok(_) if !self.runtime.block_on(self.watch.has_seen_all()) => {
                 "more was written than by the steps that were to write, or past the triggers".to_owned()
             }
-            Ok(_) => return Ok(()),
+            Ok(_) => match self.runtime.block_on(self.verified()) {
+                Ok(()) => return Ok(()),
+                Err(found) => found,
+            },
             Err(difference) => difference,
         };
         Err(format!(
             "seed {seed} is not the same on PostgreSQL: {found}\n\nagain: SIMULATION_SEED={seed} \
              SIMULATION_SEEDS=1 cargo test --workspace --features fencepost-tests/servers --test simulation"
         ))
+    }
+
+    /// What a verification of the database that the run leaves behind has to say.
+    async fn verified(&self) -> Result<(), String> {
+        let mut connection = self.database.options().connect().await.expect("the database is there");
+        let report = verify_on(&mut connection, Window::ALL, &Progress::default())
+            .await
+            .map_err(|failure| format!("the rows cannot be verified: {failure}"))?;
+        let violated: Vec<_> = report.violated().map(|check| (check.check, &check.found)).collect();
+        if violated.is_empty() { Ok(()) } else { Err(format!("a verification finds {violated:#?}")) }
     }
 
     fn run_here(

@@ -8,6 +8,7 @@ use std::fmt::Debug;
 
 use fencepost_core::bug::Bug;
 use fencepost_core::mark::Mark;
+use fencepost_core::verify::Check;
 use fencepost_sim::fault::FaultKind;
 use fencepost_sim::mutants;
 use fencepost_sim::oracle::invariant::{CheckedBy, Invariant};
@@ -76,6 +77,34 @@ fn the_document_names_what_holds_each_invariant_in_postgresql() {
         }
     }
     tree::assert_none("what holds an invariant in PostgreSQL is there, and is seen to refuse", &breaches);
+}
+
+#[test]
+fn what_a_verification_looks_at_and_cannot_see_is_documented_in_its_own_words() {
+    let listed = rows(&read("docs/verify.md"), "What is checked");
+    let known: Vec<Vec<String>> = Check::ALL
+        .iter()
+        .map(|check| [check.id(), check.unit(), check.sees(), check.cannot_see()].map(str::to_owned).to_vec())
+        .collect();
+    let differs = |row: &&Vec<String>| !listed.contains(row);
+    let breaches: Vec<String> =
+        known.iter().filter(differs).map(|row| format!("add or correct: | {} |", row.join(" | "))).collect();
+    tree::assert_none("docs/verify.md, section \"What is checked\"", &breaches);
+    assert_eq!(listed.len(), known.len(), "docs/verify.md lists a check that there is not");
+}
+
+#[test]
+fn the_invariants_that_are_marked_as_verified_are_those_that_have_a_check() {
+    // Deletes alone can be silent so far, so the simulator has no oracle of it and does not list it.
+    let unlisted = Check::PausedIsSilent.id();
+    let marked: BTreeSet<&str> = Invariant::ALL
+        .iter()
+        .filter(|invariant| invariant.checked().contains(&CheckedBy::Verification))
+        .map(|invariant| invariant.id())
+        .collect();
+    let checks: BTreeSet<&str> =
+        Check::ALL.iter().map(|check| check.id()).filter(|id| *id != unlisted).collect();
+    assert_eq!(marked, checks);
 }
 
 #[test]
@@ -172,7 +201,7 @@ fn rows(text: &str, heading: &str) -> Vec<Vec<String>> {
         .skip_while(|line| *line != title)
         .skip(1)
         .take_while(|line| !line.starts_with('#'))
-        .filter(|line| line.starts_with("| ") && !line.starts_with("| id "))
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| id ") && !line.starts_with("| check "))
         .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
         .collect()
 }

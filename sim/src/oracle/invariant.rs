@@ -14,6 +14,8 @@ pub enum CheckedBy {
     Properties,
     /// A constraint or guard in PostgreSQL.
     Constraint,
+    /// `fencepost verify`, on a live database.
+    Verification,
 }
 
 impl CheckedBy {
@@ -24,6 +26,7 @@ impl CheckedBy {
             Self::Simulator => 'S',
             Self::Properties => 'P',
             Self::Constraint => 'C',
+            Self::Verification => 'V',
         }
     }
 }
@@ -68,13 +71,13 @@ macro_rules! invariants {
 }
 
 invariants! {
-    UniqueOccurrence "unique-occurrence" Safety [Simulator Properties Constraint]
+    UniqueOccurrence "unique-occurrence" Safety [Simulator Properties Constraint Verification]
         "A job has at most one execution per fire time and one per caller's key, replays aside, a dead letter has at most one replay per number, and no fire is both an execution and inside a range row.",
-    NoPhantomFire "no-phantom-fire" Safety [Simulator]
+    NoPhantomFire "no-phantom-fire" Safety [Simulator Verification]
         "Every scheduled execution is a fire that its job's version yields under its policies, materialised no earlier than due.",
-    NoLostFire "no-lost-fire" Safety [Simulator]
+    NoLostFire "no-lost-fire" Safety [Simulator Verification]
         "Every nominal fire up to the watermark is in the ledger, executed or justly skipped, and the next fire is the first after it.",
-    TokenMonotone "token-monotone" Safety [Simulator Constraint]
+    TokenMonotone "token-monotone" Safety [Simulator Constraint Verification]
         "A resource's fencing token rises by one with each acquisition and never otherwise changes; a replay's begins no lower than its origin's ended.",
     SingleHolder "single-holder" Safety [Simulator]
         "A resource has at most one holder, and its expiry lies where the grant put it.",
@@ -84,19 +87,19 @@ invariants! {
         "A lease passes to another only after it expired, lay beyond the longest lease, or was released.",
     HeartbeatGrantsNothing "heartbeat-grants-nothing" Safety [Simulator]
         "No grant and no transition depends on a heartbeat, fresh or stale.",
-    TerminalAbsorbs "terminal-absorbs" Safety [Simulator Properties Constraint]
+    TerminalAbsorbs "terminal-absorbs" Safety [Simulator Properties Constraint Verification]
         "An execution in a terminal state never changes state.",
-    LegalTransition "legal-transition" Safety [Simulator Properties Constraint]
+    LegalTransition "legal-transition" Safety [Simulator Properties Constraint Verification]
         "Every change of state is in the transition table.",
-    AtomicDispatch "atomic-dispatch" Safety [Simulator]
+    AtomicDispatch "atomic-dispatch" Safety [Simulator Verification]
         "A transition that needs dispatch commits with its outbox row, and every pending execution has a row, a stamp or a recorded reason.",
     OutboxUntilConfirmed "outbox-until-confirmed" Safety [Simulator]
         "An outbox row goes only after a confirm for exactly that row, or when its execution no longer needs that dispatch.",
-    AttemptBounds "attempt-bounds" Safety [Simulator Properties]
+    AttemptBounds "attempt-bounds" Safety [Simulator Properties Verification]
         "Attempts, rescues and lost starts never fall and never exceed the policy of the execution's version.",
     RetryNotEarly "retry-not-early" Safety [Simulator Properties]
         "No attempt starts before its stored retry time, and the stored delay is the policy's or the target's own.",
-    DeadLetterOnce "dead-letter-once" Safety [Simulator Constraint]
+    DeadLetterOnce "dead-letter-once" Safety [Simulator Constraint Verification]
         "An execution is dead-lettered exactly when there is one dead-letter record of it, with its reason, or its purge tombstone, of which nothing is replayed.",
     CompletedSurvives "completed-survives" Safety [Simulator]
         "No repair, late worker or duplicate overwrites a committed completion.",
@@ -110,13 +113,13 @@ invariants! {
         "A system that enforces the idempotency key, which a replay shares unless asked otherwise, performs each effect once; one that enforces the token never accepts a lower one later.",
     OverlapOnlyAfterExpiry "overlap-only-after-expiry" Safety [Simulator]
         "Two runs of one execution are under way at once only if the earlier lease had expired or its worker had given it up; their tokens differ.",
-    Conservation "conservation" Safety [Simulator]
+    Conservation "conservation" Safety [Simulator Verification]
         "No execution disappears.",
     DrainedHoldsNothing "drained-holds-nothing" Safety [Simulator]
         "A node that reports a finished drain holds nothing that it knows of but for handlers that would not stop.",
-    LedgerOfRefusals "ledger-of-refusals" Safety [Simulator]
+    LedgerOfRefusals "ledger-of-refusals" Safety [Simulator Verification]
         "Every refusal of a renew, finish, materialise, promotion or repair is recorded.",
-    LagAddsUp "lag-adds-up" Safety [Simulator]
+    LagAddsUp "lag-adds-up" Safety [Simulator Verification]
         "The lag stamps of an execution are in order.",
     LeaderExists "leader-exists" Liveness [Simulator]
         "After the heal there is one leader whose lease is current.",
