@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use fencepost_core::execution::ExecutionState;
-use fencepost_core::id::NodeId;
+use fencepost_core::id::{NodeId, Occurrence};
+use fencepost_core::job::Standing;
 use fencepost_core::lease::LeaseResource;
-use fencepost_core::store::row::{ExecutionRow, JobState};
+use fencepost_core::store::row::{ExecutionRow, JobRow, JobState};
 use fencepost_core::time::Timestamp;
 
 use super::Recovery;
@@ -79,14 +80,24 @@ fn outbox(mirror: &Mirror, recovery: &Recovery<'_>) -> Option<Violation> {
 
 fn executions(mirror: &Mirror, recovery: &Recovery<'_>) -> Option<Violation> {
     let live = mirror.live.iter().filter_map(|id| mirror.executions.get(id));
-    let stuck = live.into_iter().find(|row| row.due_at <= recovery.healed_store)?;
+    // What a pause holds back waits for whoever paused the job.
+    let is_held_back = |row: &ExecutionRow| {
+        let of_a_fire = matches!(row.occurrence, Occurrence::Scheduled { .. });
+        let waits = matches!(row.state, ExecutionState::Pending | ExecutionState::RetryWait);
+        let paused = |job: &JobRow| job.standing == Standing::Paused;
+        of_a_fire && waits && mirror.jobs.get(&row.job).is_some_and(paused)
+    };
+    let mut due = live.filter(|row| row.due_at <= recovery.healed_store);
+    let stuck = due.find(|row| !is_held_back(row))?;
     Some(Invariant::DueWorkEnds.broken(recovery.at, format!("it has not ended: {}", describe(stuck))))
 }
 
 fn jobs(mirror: &Mirror, recovery: &Recovery<'_>) -> Option<Violation> {
     let due = |fire: Timestamp| fire <= recovery.healed_store;
     let job = mirror.jobs.values().find(|job| {
-        job.state == JobState::Active && job.next_fire_time.is_some_and(due) && job.definition.read().is_ok()
+        job.state == JobState::Active
+            && job.next_fire_time.is_some_and(due)
+            && mirror.versions_of(job.id).all(|(version, _)| version.definition.read().is_ok())
     })?;
     let detail = format!(
         "{} of {} stays due at {:?}; the ledger's watermark is {}",

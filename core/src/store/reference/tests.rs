@@ -88,6 +88,7 @@ fn due_item(number: u64) -> MaterialiseJob {
         expected_fire: fire(number),
         executions: vec![NewExecution {
             id: execution_id(number),
+            version: JobVersion::FIRST,
             fire: fire(number),
             due_at: fire(number),
             key: occurrence.idempotency_key(JOB).expect("a scheduled occurrence has a key"),
