@@ -18,9 +18,9 @@
 //! - [`recovery`]: what must come right after the heal.
 
 mod brief;
-pub pub mod calendar;
+pub mod calendar;
 mod changes;
-
+mod claims;
 mod dead_letters;
 mod dispatch;
 mod drains;

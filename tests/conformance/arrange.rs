@@ -51,7 +51,7 @@ impl Draw<'_> {
 
     /// One that nobody has sent.
     pub(crate) fn new_command(&mut self) -> Command {
-        match self.stream.between(0, 205) {
+        match self.stream.between(0, 217) {
             0..=1 => Command::ReadClock,
             2..=7 => self.heartbeat(),
             8..=12 => self.acquire_leadership(),
@@ -80,7 +80,8 @@ impl Draw<'_> {
             200..=201 => self.replay_dead_letter(),
             202 => self.replay_dead_letters(),
             203 => self.purge_dead_letter(),
-            _ => self.finish_executions(),
+            204..=205 => self.finish_executions(),
+            _ => self.change_job(),
         }
     }
 }

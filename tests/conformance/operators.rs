@@ -6,7 +6,7 @@ use fencepost_core::execution::{DeadLetterReason, ExecutionState};
 use fencepost_core::id::{ExecutionId, Occurrence, TenantId};
 use fencepost_core::job::Payload;
 use fencepost_core::store::command::{
-    CancelExecution, Command, CreateJob, CreateTenant, DeadLetterFilter, DeleteJob, OperatorRequest,
+    CancelExecution, ChangeJob, Command, CreateJob, CreateTenant, DeadLetterFilter, DeleteJob, JobChange, OperatorRequest,
     PurgeDeadLetter, RecordMalformed, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber,
     TriggerJob,
 };
@@ -44,6 +44,60 @@ impl Draw<'_> {
             definition: Arc::clone(self.stream.pick(&definitions())),
             planned_at,
             recorded_through: planned_at,
+            next_fire_time,
+        })
+    }
+
+    /// Often a change of a job that was changed lately and whose fires nobody records, so that versions pile up.
+    pub(crate) fn change_job(&mut self) -> Command {
+        let most = self.store.tables().jobs().iter().map(|row| row.version).max();
+        let known = match self.stream.between(0, 99) {
+            0..=59 => self.job_row(|row| row.state == JobState::Active && Some(row.version) == most),
+            60..=94 => self.job_row(|row| row.state == JobState::Active),
+            _ => self.job_row(|_| true),
+        };
+        let Some(row) = known else { return self.create_job() };
+        let request = self.chance(30).then(|| OperatorRequest {
+            request: Arc::from(*self.stream.pick(&["r1", "r2", "c1", "c2", "c3", "c4"])),
+            fingerprint: Uuid::from_u128(u128::from(self.stream.between(1, 2))),
+        });
+        let planned_at = match self.stream.between(0, 99) {
+            0..=84 => self.now.minus(Span::from_millis(self.stream.below(1_000))),
+            85..=94 => self.now,
+            95..=97 => self.now.minus(Span::from_secs(61)),
+            _ => self.now.plus(Span::from_micros(1)),
+        };
+        let change = match self.stream.between(0, 9) {
+            0..=5 => JobChange::Edit(Arc::clone(self.stream.pick(&definitions()))),
+            6..=7 => JobChange::Pause,
+            _ => JobChange::Resume,
+        };
+        let (actor, reason): (Option<Arc<str>>, Option<Arc<str>>) = match change {
+            JobChange::Edit(_) if self.chance(50) => (None, None),
+            JobChange::Edit(_) | JobChange::Pause | JobChange::Resume => {
+                (Some("Zoë".into()), Some("maintenance".into()))
+            }
+        };
+        let effective_from = planned_at.max(row.recorded_through.next()).max(row.effective_from);
+        // Mostly something before it stays to be recorded.
+        let (recorded_through, next_fire_time) = if self.chance(75) {
+            (row.recorded_through, row.next_fire_time.or(Some(row.recorded_through.next())))
+        } else {
+            let next = self.chance(70).then(|| effective_from.plus(Span::from_millis(self.stream.below(5_000))));
+            (effective_from.minus(Span::from_micros(1)), next)
+        };
+        Command::ChangeJob(ChangeJob {
+            tenant: if self.chance(96) { row.tenant } else { self.tenant() },
+            job: row.id,
+            request,
+            expected_version: if self.chance(93) { row.version } else { row.version.next() },
+            expected_watermark: if self.chance(96) { row.recorded_through } else { self.about_now() },
+            planned_at,
+            change,
+            actor,
+            reason,
+            effective_from,
+            recorded_through,
             next_fire_time,
         })
     }
