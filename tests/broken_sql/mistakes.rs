@@ -169,7 +169,7 @@ fn guards() -> Vec<Mistake> {
 }
 
 fn decisions() -> Vec<Mistake> {
-    use Proof::{Alone, Meeting};
+    use Proof::Meeting;
     vec![
         Mistake::new(
             "decision and lock in one statement",

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_core::execution::ExecutionState;
+use fencepost_core::job::Standing;
 use fencepost_core::id::{ExecutionId, JobId, JobVersion, Occurrence};
 use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::OutboxId;
@@ -96,6 +97,12 @@ impl Mirror {
     /// The version of a job that decides about an instant.
     pub(super) fn version_at(&self, job: JobId, at: Timestamp) -> Option<&JobVersionRow> {
         self.versions_of(job).find(|(_, through)| at <= *through).map(|(row, _)| row)
+    }
+
+    /// Whether an execution is of a fire, and its job is paused.
+    pub(super) fn is_held_back(&self, row: &ExecutionRow) -> bool {
+        let of_a_fire = matches!(row.occurrence, Occurrence::Scheduled { .. });
+        of_a_fire && self.jobs.get(&row.job).is_some_and(|job| job.standing == Standing::Paused)
     }
 
     /// Whether a fire of a job lies inside a range row.

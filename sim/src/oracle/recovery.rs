@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use fencepost_core::execution::ExecutionState;
-use fencepost_core::id::{NodeId, Occurrence};
-use fencepost_core::job::Standing;
+use fencepost_core::id::NodeId;
 use fencepost_core::lease::LeaseResource;
-use fencepost_core::store::row::{ExecutionRow, JobRow, JobState};
+use fencepost_core::store::row::{ExecutionRow, JobState};
 use fencepost_core::time::Timestamp;
 
 use super::Recovery;
@@ -82,10 +81,7 @@ fn executions(mirror: &Mirror, recovery: &Recovery<'_>) -> Option<Violation> {
     let live = mirror.live.iter().filter_map(|id| mirror.executions.get(id));
     // What a pause holds back waits for whoever paused the job.
     let is_held_back = |row: &ExecutionRow| {
-        let of_a_fire = matches!(row.occurrence, Occurrence::Scheduled { .. });
-        let waits = matches!(row.state, ExecutionState::Pending | ExecutionState::RetryWait);
-        let paused = |job: &JobRow| job.standing == Standing::Paused;
-        of_a_fire && waits && mirror.jobs.get(&row.job).is_some_and(paused)
+        matches!(row.state, ExecutionState::Pending | ExecutionState::RetryWait) && mirror.is_held_back(row)
     };
     let mut due = live.filter(|row| row.due_at <= recovery.healed_store);
     let stuck = due.find(|row| !is_held_back(row))?;
