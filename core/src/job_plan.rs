@@ -245,4 +245,134 @@ mod tests {
         assert!(plan(r#"{"kind":"cron","expr":"0 * * * *"}"#, bounds).is_err());
         assert!(plan(r#"{"kind":"manual"}"#, "").is_ok());
     }
+
+    /// The job of a definition as the store would hold it, created at `NOW`.
+    fn row(schedule: &str, rest: &str) -> JobRow {
+        let made = plan(schedule, rest).expect("planned");
+        JobRow {
+            id: made.job,
+            tenant: made.tenant,
+            partition: crate::partition::PartitionId::of(made.job),
+            version: crate::id::JobVersion::FIRST,
+            state: crate::store::row::JobState::Active,
+            standing: Standing::Active,
+            standing_since: crate::id::JobVersion::FIRST,
+            definition: made.definition,
+            effective_from: NOW,
+            recorded_through: made.recorded_through,
+            next_fire_time: made.next_fire_time,
+            next_try_at: NOW,
+            runs: 0,
+            unreadable: None,
+            created_at: NOW,
+        }
+    }
+
+    fn after(row: &JobRow, planned: &ChangeJob) -> JobRow {
+        JobRow {
+            standing: planned.change.standing().unwrap_or(row.standing),
+            effective_from: planned.effective_from,
+            recorded_through: planned.recorded_through,
+            next_fire_time: planned.next_fire_time,
+            ..row.clone()
+        }
+    }
+
+    fn edit(schedule: &str, rest: &str) -> JobChange {
+        let json = format!(r#"{{"name":"n","handler":{{"name":"noop"}},"schedule":{schedule}{rest}}}"#);
+        let definition = JobDefinition::parse(&json).expect("valid");
+        JobChange::Edit(Arc::new(StoredDefinition::of(definition)))
+    }
+
+    const HOURLY: &str = r#"{"kind":"cron","expr":"0 * * * *"}"#;
+    const DAILY: &str = r#"{"kind":"cron","expr":"0 5 * * *"}"#;
+
+    fn minutes(minutes: u64) -> Timestamp {
+        NOW.plus(Span::from_secs(60 * minutes))
+    }
+
+    fn changed(row: &JobRow, change: JobChange, now: Timestamp) -> Result<ChangeJob, ChangeError> {
+        plan_change(row, None, change, ChangedBy::default(), now)
+    }
+
+    #[test]
+    fn an_edit_counts_from_its_moment_and_takes_the_watermark_along() {
+        let planned = changed(&row(HOURLY, ""), edit(DAILY, ""), minutes(30)).expect("planned");
+        assert_eq!(planned.effective_from, minutes(30));
+        assert_eq!(planned.recorded_through, minutes(30).minus(Span::from_micros(1)));
+        assert_eq!(planned.next_fire_time, Some(minutes(300)));
+    }
+
+    #[test]
+    fn a_fire_of_before_an_edit_stays_the_next_one_until_it_is_recorded() {
+        let job = row(HOURLY, "");
+        let planned = changed(&job, edit(DAILY, ""), minutes(61)).expect("planned");
+        assert_eq!((planned.recorded_through, planned.next_fire_time), (NOW, Some(minutes(60))));
+    }
+
+    #[test]
+    fn a_change_decides_about_nothing_that_is_recorded_or_was_another_versions() {
+        let mut job = row(HOURLY, "");
+        job.recorded_through = minutes(60);
+        job.next_fire_time = Some(minutes(120));
+        let planned = changed(&job, edit(DAILY, ""), minutes(30)).expect("planned on a clock that was set back");
+        assert_eq!(planned.effective_from, minutes(60).next());
+        job.effective_from = minutes(90);
+        let planned = changed(&job, JobChange::Pause, minutes(30)).expect("planned");
+        assert_eq!(planned.effective_from, minutes(90));
+    }
+
+    #[test]
+    fn a_resume_finds_what_fell_into_the_pause_and_a_pause_of_nothing_leaves_nothing() {
+        let job = row(HOURLY, "");
+        let paused = changed(&job, JobChange::Pause, minutes(30)).expect("planned");
+        assert_eq!(paused.next_fire_time, None);
+        let job = after(&job, &paused);
+        let soon = changed(&job, JobChange::Resume, minutes(50)).expect("planned");
+        assert_eq!(soon.next_fire_time, Some(minutes(60)));
+        assert_eq!(soon.recorded_through, minutes(50).minus(Span::from_micros(1)));
+        let late = changed(&job, JobChange::Resume, minutes(200)).expect("planned");
+        assert_eq!(late.next_fire_time, Some(minutes(60)), "to be recorded as passed over");
+        assert_eq!(late.recorded_through, paused.recorded_through);
+    }
+
+    #[test]
+    fn an_edit_that_would_never_fire_or_takes_runs_back_is_refused() {
+        let pointer = |change, runs| {
+            let job = JobRow { runs, ..row(HOURLY, "") };
+            match changed(&job, change, minutes(30)) {
+                Err(ChangeError::Definition(error)) => error.pointer.to_string(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let past = r#"{"kind":"one_shot","at":"2025-06-01T00:00:00Z"}"#;
+        assert_eq!(pointer(edit(past, ""), 0), "/schedule/at");
+        assert_eq!(pointer(edit(past, r#","run_if_past":true"#), 0), "/schedule/at");
+        assert_eq!(pointer(edit(HOURLY, r#","bounds":{"max_runs":3}"#), 3), "/bounds/max_runs");
+        assert_eq!(pointer(edit(HOURLY, r#","bounds":{"end":"2025-12-31T00:00:00Z"}"#), 0), "/schedule");
+    }
+
+    #[test]
+    fn an_unreadable_definition_stands_in_the_way_only_of_what_needs_it() {
+        let mut job = row(HOURLY, "");
+        job.definition = Arc::new(StoredDefinition::from_text("{}".into()));
+        assert!(changed(&job, edit(DAILY, ""), minutes(30)).is_ok(), "nothing of it is due");
+        assert!(changed(&job, JobChange::Pause, minutes(90)).is_ok());
+        assert!(matches!(changed(&job, edit(DAILY, ""), minutes(90)), Err(ChangeError::Unreadable(_))));
+        let paused = after(&job, &changed(&job, JobChange::Pause, minutes(30)).expect("planned"));
+        assert!(matches!(changed(&paused, JobChange::Resume, minutes(90)), Err(ChangeError::Unreadable(_))));
+    }
+
+    #[test]
+    fn whoever_changes_a_job_has_a_name_and_a_reason_of_some_length() {
+        assert!(ChangedBy::new("Zoë", "the disk is full").is_ok());
+        for (actor, reason, wrong) in [
+            ("", "r", ChangedByError::Actor),
+            ("a\0", "r", ChangedByError::Actor),
+            ("a", "  ", ChangedByError::Reason),
+        ] {
+            assert_eq!(ChangedBy::new(actor, reason), Err(wrong));
+        }
+        assert!(ChangedBy::new("a", &"r".repeat(1_001)).is_err());
+    }
 }

@@ -29,6 +29,7 @@ use crate::store::tables::Tables;
 use crate::time::{Span, Timestamp};
 
 mod acquire;
+mod change_job;
 mod dead_letters;
 mod dispatch;
 mod finish;
