@@ -37,7 +37,7 @@ pub const ATTEMPT_TIMEOUT_DEFAULT: Span = Span::from_secs(60);
 /// The most attempts a job may ask for.
 pub const ATTEMPTS_MAX: u32 = 1_000;
 /// Versions of one job that may have fires which are not recorded yet; changes beyond that wait for the ledger.
-pub const UNRECORDED_VERSIONS_MAX: u32 = 32;
+pub const UNRECORDED_VERSIONS_MAX: u32 = 16;
 /// After how long an execution that a pause holds back is looked at again, should no resume come first.
 pub const PAUSE_RECHECK: Span = Span::from_secs(300);
 /// Characters of an operator's name.

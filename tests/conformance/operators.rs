@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use fencepost_core::execution::{DeadLetterReason, ExecutionState};
-use fencepost_core::id::{ExecutionId, Occurrence, TenantId};
+use fencepost_core::id::{ExecutionId, JobVersion, Occurrence, TenantId};
 use fencepost_core::job::Payload;
 use fencepost_core::store::command::{
     CancelExecution, ChangeJob, Command, CreateJob, CreateTenant, DeadLetterFilter, DeleteJob, JobChange, OperatorRequest,
     PurgeDeadLetter, RecordMalformed, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber,
     TriggerJob,
 };
-use fencepost_core::store::row::{DeadLetterRow, JobState};
+use fencepost_core::store::row::{DeadLetterRow, JobRow, JobState};
 use fencepost_core::time::Span;
 use uuid::Uuid;
 
-use crate::universe::{Draw, definitions, tenants};
+use crate::universe::{Draw, definitions, jobs, tenants};
 
 impl Draw<'_> {
     /// Two ids and two names, so that either is met again alone.
@@ -56,8 +56,27 @@ impl Draw<'_> {
             60..=94 => self.job_row(|row| row.state == JobState::Active),
             _ => self.job_row(|_| true),
         };
-        let Some(row) = known else { return self.create_job() };
-        let request = self.chance(30).then(|| OperatorRequest {
+        match known {
+            Some(row) => Command::ChangeJob(self.change_of(&row)),
+            None => self.create_job(),
+        }
+    }
+
+    /// Another edit of the first job, while its versions pile up and nobody records its fires.
+    pub(crate) fn pile_up(&mut self) -> Option<Command> {
+        let row = self.store.tables().jobs().get(&jobs()[0])?.clone();
+        let third_last = JobVersion(row.version.0.checked_sub(2)?);
+        let version = self.store.tables().job_versions().get(&(row.id, third_last))?;
+        if row.state != JobState::Active || version.effective_from <= row.recorded_through.next() {
+            return None;
+        }
+        let ask = self.change_of(&row);
+        let next_fire_time = row.next_fire_time.or(Some(row.recorded_through.next()));
+        Some(Command::ChangeJob(ChangeJob { recorded_through: row.recorded_through, next_fire_time, ..ask }))
+    }
+
+    fn change_of(&mut self, row: &JobRow) -> ChangeJob {
+        let request = self.chance(45).then(|| OperatorRequest {
             request: Arc::from(*self.stream.pick(&["r1", "r2", "c1", "c2", "c3", "c4"])),
             fingerprint: Uuid::from_u128(u128::from(self.stream.between(1, 2))),
         });
@@ -86,7 +105,7 @@ impl Draw<'_> {
             let next = self.chance(70).then(|| effective_from.plus(Span::from_millis(self.stream.below(5_000))));
             (effective_from.minus(Span::from_micros(1)), next)
         };
-        Command::ChangeJob(ChangeJob {
+        ChangeJob {
             tenant: if self.chance(96) { row.tenant } else { self.tenant() },
             job: row.id,
             request,
@@ -99,7 +118,7 @@ impl Draw<'_> {
             effective_from,
             recorded_through,
             next_fire_time,
-        })
+        }
     }
 
     pub(crate) fn delete_job(&mut self) -> Command {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fencepost_core::execution::ExecutionState;
 use fencepost_core::id::{ExecutionId, JobId, TenantId};
-use fencepost_core::job::{JobDefinition, StoredDefinition};
+use fencepost_core::job::{JobDefinition, Standing, StoredDefinition};
 use fencepost_core::store::row::JobState;
 use fencepost_core::time::Timestamp;
 use serde::{Serialize, Serializer};
@@ -133,9 +133,9 @@ impl JobView {
         self.id.as_uuid()
     }
 
-    /// Whether it still fires.
+    /// Whether it fires by itself as things stand.
     pub(super) fn fires(&self) -> bool {
-        self.state == JobState::Active.name()
+        self.state == JobState::Active.name() && self.standing.state == Standing::Active.name()
     }
 
     /// Scheduled executions so far.

@@ -197,7 +197,8 @@ async fn explain(
     Ok(held_back)
 }
 
-/// Records that these wait for their jobs to be resumed, and answers them. Of one that moved meanwhile, nothing.
+/// Records that these wait for their jobs to be resumed, and answers them. Of one that moved meanwhile, nothing. It asks
+/// in such words that no index of what is dispatched is offered for what is found by id.
 async fn hold_back(
     conn: &mut PgConnection,
     ask: &AcquireExecutions,
@@ -218,7 +219,7 @@ async fn hold_back(
     let rows = sqlx::query_scalar!(
         "UPDATE execution e SET waiting = 'job_paused', next_try_at = store_now($1) + $2
          FROM unnest($3::uuid[], $4::int8[]) AS i (id, nonce)
-         WHERE e.id = ANY (ARRAY[i.id]) AND e.state = 'pending' AND e.waiting IS NULL AND e.job = ANY($5)
+         WHERE e.id = ANY (ARRAY[i.id]) AND e.state = 'pending' AND num_nulls(e.waiting) = 1 AND e.job = ANY($5)
            AND (e.nonce_node IS DISTINCT FROM $6 OR e.nonce <> i.nonce)
          RETURNING e.id",
         now,

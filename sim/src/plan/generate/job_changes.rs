@@ -89,12 +89,12 @@ fn pause(stream: &mut Stream, ground: &Ground<'_>, job: JobIndex, actions: &mut 
         && stream.chance(PPM / 3)
         && let Some(to) = other_definition(stream, ground, job)
     {
-        let meanwhile = at.plus(stream.span(Span::ZERO, lasts));
+        let meanwhile = at.plus(stream.span(Span::ZERO, lasts)).min(ground.heal_at);
         actions.push(once(meanwhile, Action::Edit { job, to: Box::new(to) }));
     }
-    // Some stay paused.
+    // Some stay paused. None is resumed so late that what it held back could not end in time.
     if !stream.chance(PPM / 10) {
-        actions.push(once(at.plus(lasts), Action::Resume { job }));
+        actions.push(once(at.plus(lasts).min(ground.heal_at), Action::Resume { job }));
     }
 }
 
