@@ -14,7 +14,7 @@ use fencepost_core::store::row::{DeadLetterRow, JobRow, JobState};
 use fencepost_core::time::Span;
 use uuid::Uuid;
 
-use crate::universe::{Draw, definitions, jobs, tenants};
+use crate::universe::{Draw, definitions, tenants};
 
 impl Draw<'_> {
     /// Two ids and two names, so that either is met again alone.
@@ -62,12 +62,13 @@ impl Draw<'_> {
         }
     }
 
-    /// Another edit of the first job, while its versions pile up and nobody records its fires.
+    /// Another change of the job that was changed most, while its versions pile up and nobody records its fires.
     pub(crate) fn pile_up(&mut self) -> Option<Command> {
-        let row = self.store.tables().jobs().get(&jobs()[0])?.clone();
+        let active = self.store.tables().jobs().iter().filter(|row| row.state == JobState::Active);
+        let row = active.max_by_key(|row| row.version)?.clone();
         let third_last = JobVersion(row.version.0.checked_sub(2)?);
         let version = self.store.tables().job_versions().get(&(row.id, third_last))?;
-        if row.state != JobState::Active || version.effective_from <= row.recorded_through.next() {
+        if version.effective_from <= row.recorded_through.next() {
             return None;
         }
         let ask = self.change_of(&row);
