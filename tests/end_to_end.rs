@@ -10,6 +10,8 @@
 //! none missing; a call that is repeated carries the key of the first and a higher token; every refused write is
 //! on record; a drain ends in time and leaves nothing held.
 
+#[path = "end_to_end/changes.rs"]
+mod changes;
 #[path = "end_to_end/cluster.rs"]
 mod cluster;
 #[path = "end_to_end/crontab.rs"]
@@ -57,6 +59,24 @@ async fn without_trust_windows_the_tokens_alone_keep_a_thawed_scheduler_out() {
         summary.refused_to_thawed > 0,
         "the thawed scheduler acted under its old tokens, and nothing was refused to it"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_edit_counts_from_its_moment_and_a_pause_passes_over_what_falls_into_it() {
+    let _turn = ONE_AT_A_TIME.lock().await;
+    let grounds = Grounds::prepare("changes").await;
+    let lived = AssertUnwindSafe(async {
+        let cluster = Cluster::start(&grounds, TrustWindow::On).await;
+        changes::pass(&cluster, grounds.pool()).await;
+    });
+    match lived.catch_unwind().await {
+        Ok(()) => grounds.remove().await,
+        Err(panic) => {
+            eprintln!("the logs of all processes are in {}", grounds.logs().display());
+            grounds.leave_logs_and_remove().await;
+            resume_unwind(panic)
+        }
+    }
 }
 
 /// Brings everything up, lets the storm pass, judges, and leaves nothing behind.

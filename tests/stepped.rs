@@ -44,7 +44,7 @@ use std::collections::BTreeSet;
 
 use authority::{Row, Standing, standing};
 use case::{Case, Meeting};
-use cases::{all, batches, dead_letters, leases, operators, schedulers, workers};
+use cases::{all, batches, changes, dead_letters, leases, operators, schedulers, workers};
 use database::Database;
 use fencepost_core::store::command::CommandKind;
 use judgement::{Tally, Wrong};
@@ -160,6 +160,16 @@ async fn a_worker_that_lost_its_run_neither_renews_nor_ends_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operators_decide_by_what_is_there_when_they_commit() {
     play("operators", operators::cases()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_is_of_the_version_and_the_watermark_that_it_was_planned_on() {
+    play("changes", changes::cases()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_acts_by_a_job_meets_its_change() {
+    play("changed", changes::met()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -203,6 +203,21 @@ bugs! {
     WishIgnored = "wish-ignored",
     /// The worker tells the handler the number of the attempt before. `attempt-bounds`.
     AttemptMiscounted = "attempt-miscounted",
+    // Of changes of a job.
+    /// The store changes a job whatever version the change was planned on. `fenced-write`.
+    ChangeIgnoresVersion = "change-ignores-version",
+    /// The store changes a job whatever watermark the change was planned on. `fenced-write`.
+    ChangeIgnoresWatermark = "change-ignores-watermark",
+    /// The store materialises what was planned under another version of the job. `fenced-write`.
+    MaterialiseIgnoresVersion = "materialise-ignores-version",
+    /// The store grants executions of fires while their job is paused. `paused-is-silent`.
+    AcquireIgnoresPause = "acquire-ignores-pause",
+    /// The scheduler runs fires that fell into a pause. `paused-is-silent`.
+    PausedFiresRun = "paused-fires-run",
+    /// A pause forgets the fires before it that nobody has recorded yet. `no-lost-fire`.
+    PauseForgetsBacklog = "pause-forgets-backlog",
+    /// The scheduler records fires of before an edit under the version that it made. `no-phantom-fire`.
+    EditTakesFiresBefore = "edit-takes-fires-before",
     // Of dead letters.
     /// The store gives a replay a key of its own where the origin's was asked for. `effect-once-per-key`.
     ReplayGetsOwnKey = "replay-gets-own-key",

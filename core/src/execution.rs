@@ -177,6 +177,8 @@ named!(
     SkipReason {
         /// It was materialised too late for the job's misfire policy.
         Misfire = "misfire",
+        /// Its job was paused.
+        Paused = "paused",
     }
 );
 
@@ -191,6 +193,8 @@ named!(
         UnreadableMessage = "unreadable_message",
         /// The stored definition cannot be read by the version that dispatches.
         UnreadableDefinition = "unreadable_definition",
+        /// Its job is paused. A resume ends the wait.
+        JobPaused = "job_paused",
     }
 );
 

@@ -45,6 +45,16 @@ pub struct HandlerRef {
     pub version: u32,
 }
 
+crate::execution::named!(
+    /// Whether a job fires by itself.
+    Standing {
+        /// It does.
+        Active = "active",
+        /// An operator paused it: its fires are passed over until somebody resumes it. What is triggered by hand runs.
+        Paused = "paused",
+    }
+);
+
 /// Whether executions that fail for good are kept as dead letters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

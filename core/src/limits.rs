@@ -36,6 +36,14 @@ pub const ATTEMPT_TIMEOUT_MAX: Span = Span::from_secs(24 * 3_600);
 pub const ATTEMPT_TIMEOUT_DEFAULT: Span = Span::from_secs(60);
 /// The most attempts a job may ask for.
 pub const ATTEMPTS_MAX: u32 = 1_000;
+/// Versions of one job that may have fires which are not recorded yet; changes beyond that wait for the ledger.
+pub const UNRECORDED_VERSIONS_MAX: u32 = 16;
+/// After how long an execution that a pause holds back is looked at again, should no resume come first.
+pub const PAUSE_RECHECK: Span = Span::from_secs(300);
+/// Characters of an operator's name.
+pub const ACTOR_CHARS_MAX: usize = 200;
+/// Characters of an operator's reason.
+pub const REASON_CHARS_MAX: usize = 1_000;
 /// How old the store's reading of its clock may be when an operator command planned on it arrives.
 pub const PLAN_AGE_MAX: Span = Span::from_secs(60);
 /// After how long without an answer a store call's outcome is reported as unknown.

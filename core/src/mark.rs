@@ -122,6 +122,22 @@ marks! {
     LagClamped = "lag-clamped",
     /// A trigger was sent again.
     TriggerRepeated = "trigger-repeated",
+    /// A job was edited.
+    JobEdited = "job-edited",
+    /// A job was paused.
+    JobPaused = "job-paused",
+    /// A job was resumed.
+    JobResumed = "job-resumed",
+    /// A change of a job was asked for again.
+    ChangeRepeated = "change-repeated",
+    /// A change of a job met another one.
+    ChangeMetChange = "change-met-change",
+    /// A change of a job met a watermark that had moved.
+    ChangeMetWatermark = "change-met-watermark",
+    /// A message arrived whose execution a pause holds back.
+    AcquireMetPause = "acquire-met-pause",
+    /// A backlog reached over a change of its job.
+    BacklogOverChange = "backlog-over-change",
     /// A dead letter was replayed.
     Replayed = "replayed",
     /// A replay was asked for again.

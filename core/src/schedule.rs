@@ -20,6 +20,7 @@ pub mod fires;
 pub mod misfire;
 pub mod preview;
 mod time_of_day;
+pub mod timeline;
 mod walk;
 mod wire;
 pub mod zone;

@@ -5,6 +5,7 @@ use fencepost_core::limits::FIRES_PER_PASS_MAX;
 use fencepost_core::schedule::misfire::{
     FirePlan, FirePlanInput, MISFIRE_GRACE_DEFAULT, MisfirePolicy, SkippedRange, plan_fires,
 };
+use fencepost_core::schedule::timeline::Timeline;
 use fencepost_core::schedule::{Bounds, Schedule};
 use fencepost_core::time::{Span, Timestamp};
 use proptest::prelude::*;
@@ -52,10 +53,9 @@ impl World {
         Self { misfire, ..self }
     }
 
-    fn input(&self) -> FirePlanInput<'_> {
+    fn input<'a>(&self, timeline: &'a Timeline<'a>) -> FirePlanInput<'a> {
         FirePlanInput {
-            schedule: &self.schedule,
-            bounds: &self.bounds,
+            timeline,
             runs_so_far: self.runs_so_far,
             misfire: self.misfire,
             grace: self.grace,
@@ -67,7 +67,7 @@ impl World {
     }
 
     fn plan(&self) -> FirePlan {
-        plan_fires(&self.input())
+        plan_fires(&self.input(&Timeline::of_one(&self.schedule, &self.bounds)))
     }
 }
 

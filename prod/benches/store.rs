@@ -89,6 +89,7 @@ fn plan(due: &DueJob) -> MaterialiseJob {
         expected_fire: fire,
         executions: vec![NewExecution {
             id: occurrence.execution_id(due.job),
+            version: due.version,
             fire,
             due_at: fire,
             key: occurrence.idempotency_key(due.job).expect("scheduled occurrences have one"),

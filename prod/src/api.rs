@@ -5,7 +5,7 @@
 //! names that tenant: an id of another tenant is as absent as one that never was (404).
 //!
 //! - [`state`]: what handlers share. - [`auth`]: whose request it is. - [`problem`]: how errors look.
-//! - [`jobs`], [`executions`], [`fires`], [`explain`], [`dead_letters`], [`replays`]: the resources.
+//! - [`jobs`], [`job_changes`], [`executions`], [`fires`], [`explain`], [`dead_letters`], [`replays`]: the resources.
 //! - [`operations`]: health, readiness, metrics.
 
 use axum::Router;
@@ -21,6 +21,7 @@ mod dead_letters;
 mod executions;
 mod explain;
 mod fires;
+mod job_changes;
 mod jobs;
 mod operations;
 mod problem;
@@ -45,6 +46,9 @@ const REQUEST_LIMIT: std::time::Duration = std::time::Duration::from_secs(15);
         jobs::create,
         jobs::list,
         jobs::show,
+        job_changes::edit,
+        job_changes::pause,
+        job_changes::resume,
         jobs::delete,
         jobs::trigger,
         fires::of_job,
@@ -77,7 +81,9 @@ pub fn operations(state: Operations) -> Router {
 pub fn tenants(state: ApiState) -> Router {
     Router::new()
         .route("/v1/jobs", post(jobs::create).get(jobs::list))
-        .route("/v1/jobs/{id}", get(jobs::show).delete(jobs::delete))
+        .route("/v1/jobs/{id}", get(jobs::show).put(job_changes::edit).delete(jobs::delete))
+        .route("/v1/jobs/{id}/pause", post(job_changes::pause))
+        .route("/v1/jobs/{id}/resume", post(job_changes::resume))
         .route("/v1/jobs/{id}/trigger", post(jobs::trigger))
         .route("/v1/jobs/{id}/fires", get(fires::of_job))
         .route("/v1/jobs/{id}/ledger", get(fires::ledger))

@@ -17,6 +17,7 @@ mod api_client;
 mod cron_next;
 mod dead_letters;
 mod explain;
+mod jobs;
 mod migrate;
 mod tenant;
 mod verify;
@@ -40,6 +41,11 @@ enum Command {
     Explain {
         #[command(subcommand)]
         command: explain::Explain,
+    },
+    /// Jobs: show, edit, pause, resume, through the API.
+    Jobs {
+        #[command(subcommand)]
+        command: jobs::Jobs,
     },
     /// Dead letters: list, show, replay, purge, through the API.
     DeadLetters {
@@ -134,6 +140,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Cron { command: CronCommand::Next(next) } => next.run(),
         Command::Explain { command } => runtime()?.block_on(command.run()),
+        Command::Jobs { command } => runtime()?.block_on(command.run()),
         Command::DeadLetters { command } => runtime()?.block_on(command.run()),
         Command::Migrate(database) => runtime()?.block_on(migrate::run(&settings(&database)?)),
         Command::Tenant { command: TenantCommand::Create(create) } => {

@@ -37,12 +37,14 @@ use reach::Reach;
 
 mod acquire;
 mod cancel;
+mod change_job;
 mod connections;
 mod context;
 mod dead_letters;
 mod defer;
 mod definitions;
 mod due_jobs;
+mod earlier_versions;
 mod endings;
 pub(crate) mod facts;
 mod fault;
@@ -201,6 +203,7 @@ async fn run(cx: &Context<'_>, conn: &mut PgConnection, command: &Command) -> Re
         Command::RecordMalformed(report) => malformed::record(cx, conn, report).await,
         Command::CreateTenant(ask) => tenants::create(cx, conn, ask).await,
         Command::CreateJob(ask) => job_lifecycle::create(cx, conn, ask).await,
+        Command::ChangeJob(ask) => change_job::change(cx, conn, ask).await,
         Command::DeleteJob(ask) => job_lifecycle::delete(cx, conn, ask).await,
         Command::TriggerJob(ask) => job_lifecycle::trigger(cx, conn, ask).await,
         Command::CancelExecution(ask) => cancel::cancel(cx, conn, ask).await,

@@ -220,6 +220,8 @@ faults! {
         OperatorCreates = "operator-creates": "An operator creates a job while the cluster works.",
         OperatorTriggers = "operator-triggers": "An operator triggers a job.",
         OperatorCancels = "operator-cancels": "An operator cancels an execution.",
+        OperatorEdits = "operator-edits": "An operator gives a job another definition.",
+        OperatorPauses = "operator-pauses": "An operator pauses a job, and mostly resumes it later.",
         OperatorDeletes = "operator-deletes": "An operator deletes a job.",
         OperatorCancelsStuck = "operator-cancels-stuck":
             "An operator cancels the execution that has been running for longest.",

@@ -11,6 +11,7 @@
 //! - [`invariant`]: the catalogue. - [`leases`]: leadership and partitions. - [`executions`]: states, tokens, budgets.
 //! - [`ends`]: why runs ended, and that it was recorded.
 //! - [`ledger`], [`fires`], [`calendar`]: fires. - [`dispatch`]: the outbox. - [`runs`]: handlers and what they call.
+//! - [`changes`]: edits, pauses and resumes.
 //! - [`claims`]: that rows are as replies say.
 //! - [`dead_letters`]: replays and purges.
 //! - [`records`]: dead letters, refusals, repairs, tenants, nothing forgotten. - [`drains`]: what a drain leaves.
@@ -18,6 +19,7 @@
 
 mod brief;
 pub mod calendar;
+mod changes;
 mod claims;
 mod dead_letters;
 mod dispatch;
@@ -241,6 +243,7 @@ impl Oracles {
         }
         grants?;
         if changes.is_empty() {
+            changes::check(&commit, &self.mirror, changes)?;
             return self.records.check(&commit, &self.mirror, changes);
         }
         self.check_whole(&commit, changes)
@@ -261,6 +264,7 @@ impl Oracles {
             Change::Lease(delta) => leases::check_change(commit, number, delta),
             Change::Execution(delta) => {
                 let heard = self.runs.take_heard(commit, delta);
+                changes::check_start(commit, &self.mirror, delta)?;
                 self.executions.check_change(commit, &self.mirror, delta, heard, latest)?;
                 match (&delta.before, &delta.after) {
                     (None, Some(row)) => self.ledger.check_birth(commit, &self.mirror, row),
@@ -284,6 +288,7 @@ impl Oracles {
     /// Checks what only the whole command shows. The mirror is as after it; leases are as before, since no
     /// command that changes one is guarded by one.
     fn check_whole(&mut self, commit: &Commit<'_>, changes: &[Change]) -> Result<(), Violation> {
+        changes::check(commit, &self.mirror, changes)?;
         self.ledger.check_materialise(commit, &self.mirror, changes)?;
         for change in changes {
             match change {

@@ -38,10 +38,10 @@ use fencepost_core::lease::LeaseResource;
 use fencepost_core::message::ExecutionMessage;
 use fencepost_core::partition::PartitionId;
 use fencepost_core::store::StoreOutcome;
-use fencepost_core::store::change::Change;
-use fencepost_core::store::command::Command;
-use fencepost_core::store::reply::{CreateJobReply, Reply, StoreReply, TriggerReply};
-use fencepost_core::store::row::LeaseRow;
+use fencepost_core::store::change::{Change, Delta};
+use fencepost_core::store::command::{Command, JobChange};
+use fencepost_core::store::reply::{ChangeJobReply, CreateJobReply, Reply, StoreReply, TriggerReply};
+use fencepost_core::store::row::{JobRow, LeaseRow};
 use fencepost_core::time::Span;
 
 use crate::fault::{FaultCounts, FaultKind};
@@ -167,6 +167,8 @@ pub struct World<'a> {
     running: BTreeMap<ExecutionId, (SimTime, TenantId)>,
     /// What was dead-lettered, in that order, and whose it is.
     dead: Vec<(ExecutionId, TenantId)>,
+    /// The jobs as they stand.
+    jobs: BTreeMap<JobId, JobRow>,
 }
 
 impl<'a> World<'a> {
@@ -223,6 +225,7 @@ impl<'a> World<'a> {
             newest: vec![None; plan.jobs.len()],
             running: BTreeMap::new(),
             dead: Vec::new(),
+            jobs: BTreeMap::new(),
         }
     }
 
@@ -346,7 +349,7 @@ impl<'a> World<'a> {
         self.trace.absorb_changes(self.now, lane, &self.changes);
         let verdict = self.oracles.on_commit(self.now, node, command, &reply, &self.changes);
         self.measures.on_commit(&self.changes, self.now);
-        self.remember_executions();
+        self.remember();
         if self.nodes.iter().any(|node| node.fenced.is_some()) {
             self.thaw_fenced();
         }
@@ -359,9 +362,12 @@ impl<'a> World<'a> {
         reply
     }
 
-    /// Remembers what operators look at: the newest execution of each job, what runs, and what was dead-lettered.
-    fn remember_executions(&mut self) {
+    /// Remembers what operators look at: the jobs, the newest execution of each, what runs, and what was dead-lettered.
+    fn remember(&mut self) {
         for change in &self.changes {
+            if let Change::Job(Delta { after: Some(row), .. }) = change {
+                self.jobs.insert(row.id, row.clone());
+            }
             let Change::Execution(delta) = change else { continue };
             let Some(row) = &delta.after else { continue };
             if delta.before.is_none()
@@ -417,6 +423,12 @@ impl<'a> World<'a> {
         match (command, &reply.reply) {
             (Command::CreateJob(create), Reply::JobCreated(CreateJobReply::Created)) => {
                 self.notify_of(PartitionId::of(create.job));
+            }
+            (Command::ChangeJob(change), Reply::JobChanged(ChangeJobReply::Changed { .. })) => {
+                match change.change {
+                    JobChange::Edit(_) | JobChange::Resume => self.notify_of(PartitionId::of(change.job)),
+                    JobChange::Pause => {}
+                }
             }
             (Command::TriggerJob(trigger), Reply::JobTriggered(TriggerReply::Created)) => {
                 self.notify_of(PartitionId::of(trigger.job));

@@ -4,7 +4,7 @@
 //! stay true: a mistake is data, and every part of a statement that it rewrites is one that the store really sends.
 
 use crate::case::Case;
-use crate::cases::{dead_letters, leases, operators, schedulers, workers};
+use crate::cases::{changes, dead_letters, leases, operators, schedulers, workers};
 use crate::own_cases;
 
 /// The name of the mistake that is made in two places.
@@ -88,6 +88,8 @@ impl Mistake {
             workers::acquiring(),
             workers::holding(),
             operators::cases(),
+            changes::cases(),
+            changes::met(),
             dead_letters::cases(),
             own_cases::cases(),
         ];
@@ -167,7 +169,7 @@ fn guards() -> Vec<Mistake> {
 }
 
 fn decisions() -> Vec<Mistake> {
-    use Proof::{Alone, Meeting};
+    use Proof::Meeting;
     vec![
         Mistake::new(
             "decision and lock in one statement",
@@ -198,9 +200,15 @@ fn decisions() -> Vec<Mistake> {
             "a plan made from a definition that has ended is carried out",
             "AND j.state = 'active' AND j.version = i.version",
             "AND j.state = 'active'",
-            Alone,
-        )
-        .within(700),
+            Meeting("materialising against an edit of the job"),
+        ),
+        Mistake::new(
+            "a change that reads its job without a lock",
+            "a fire is recorded between look and write, and the watermark moves back over it",
+            "FROM job WHERE id = $1 AND tenant = $2 FOR NO KEY UPDATE",
+            "FROM job WHERE id = $1 AND tenant = $2",
+            Meeting("editing a job against its fire"),
+        ),
         Mistake::new(
             "the watermark not compared",
             "a late resend moves it back",

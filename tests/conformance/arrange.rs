@@ -37,8 +37,14 @@ impl Draw<'_> {
         if !self.has_jobs() {
             return self.create_job();
         }
+        // By chance they would hardly reach the number at which no more may be.
+        if self.chance(75)
+            && let Some(more) = self.pile_up()
+        {
+            return more;
+        }
         // Rare enough as they are, they are met again while they are there.
-        if !self.store.tables().dead_letters().is_empty() && self.chance(18) {
+        if !self.store.tables().dead_letters().is_empty() && self.chance(22) {
             return match self.stream.between(0, 19) {
                 0..=10 => self.replay_dead_letter(),
                 11..=16 => self.replay_dead_letters(),
@@ -51,7 +57,7 @@ impl Draw<'_> {
 
     /// One that nobody has sent.
     pub(crate) fn new_command(&mut self) -> Command {
-        match self.stream.between(0, 205) {
+        match self.stream.between(0, 216) {
             0..=1 => Command::ReadClock,
             2..=7 => self.heartbeat(),
             8..=12 => self.acquire_leadership(),
@@ -80,7 +86,9 @@ impl Draw<'_> {
             200..=201 => self.replay_dead_letter(),
             202 => self.replay_dead_letters(),
             203 => self.purge_dead_letter(),
-            _ => self.finish_executions(),
+            204..=205 => self.finish_executions(),
+            206..=207 => self.scan_due_jobs(),
+            _ => self.change_job(),
         }
     }
 }

@@ -9,7 +9,7 @@ use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{
     DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, Occurrence, TenantId,
 };
-use fencepost_core::job::{Payload, StoredDefinition, Unreadable};
+use fencepost_core::job::{Payload, Standing, StoredDefinition, Unreadable};
 use fencepost_core::lease::LeaseResource;
 use fencepost_core::partition::PartitionId;
 use fencepost_core::store::row::{
@@ -148,6 +148,8 @@ pub(crate) fn job(row: &PgRow) -> JobRow {
         partition: partition(row),
         version: version(row, "version"),
         state: named(row, "state", JobState::from_name),
+        standing: named(row, "standing", Standing::from_name),
+        standing_since: version(row, "standing_since"),
         definition: definition(row),
         effective_from: at(row, "effective_from"),
         recorded_through: at(row, "recorded_through"),
@@ -166,6 +168,10 @@ pub(crate) fn job_version(row: &PgRow) -> JobVersionRow {
         tenant: TenantId::from_uuid(uuid(row, "tenant")),
         definition: definition(row),
         effective_from: at(row, "effective_from"),
+        standing: named(row, "standing", Standing::from_name),
+        standing_since: version(row, "standing_since"),
+        actor: text_or_none(row, "actor"),
+        reason: text_or_none(row, "reason"),
     }
 }
 
@@ -312,6 +318,9 @@ pub(crate) fn request(row: &PgRow) -> RequestRow {
         fingerprint: uuid(row, "fingerprint"),
         job: JobId::from_uuid(uuid(row, "job")),
         execution: row.get::<Option<Uuid>, _>("execution").map(ExecutionId::from_uuid),
+        version: row
+            .get::<Option<i64>, _>("version")
+            .map(|version| JobVersion(u32::try_from(version).expect("versions fit"))),
         at: at(row, "at"),
     }
 }

@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fencepost_core::execution::ExecutionState;
 use fencepost_core::replay::NotReplayable;
 use fencepost_core::store::command::CommandKind;
 use fencepost_core::store::reply::{
-    AcquireReply, CancelReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply, FinishReply,
+    AcquireReply, CancelReply, ChangeJobReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply, FinishReply,
     HoldReply, LeadershipReply, MadeExecution, MaterialiseReply, PageReplay, PurgeReply, PutOffReply,
     RemovalReply, RenewReply, RepairItemReply, RepairReply, ReplayPage, ReplayReply, Reply, TriggerReply,
 };
 
 /// The answers that mean success of a kind. A scan succeeds by finding something.
-const SUCCESSES: [(CommandKind, &str); 28] = [
+const SUCCESSES: [(CommandKind, &str); 29] = [
     (CommandKind::ReadClock, "clock"),
     (CommandKind::Heartbeat, "heartbeat: others live"),
     (CommandKind::AcquireLeadership, "leadership: granted"),
@@ -34,6 +35,7 @@ const SUCCESSES: [(CommandKind, &str); 28] = [
     (CommandKind::RecordMalformed, "malformed"),
     (CommandKind::CreateTenant, "tenant: created"),
     (CommandKind::CreateJob, "job: created"),
+    (CommandKind::ChangeJob, "changed: changed"),
     (CommandKind::DeleteJob, "job deleted: deleted"),
     (CommandKind::TriggerJob, "triggered: created"),
     (CommandKind::CancelExecution, "cancelled: cancelled"),
@@ -43,7 +45,7 @@ const SUCCESSES: [(CommandKind, &str); 28] = [
 ];
 
 /// Every other answer.
-const ANSWERS: [&str; 74] = [
+const ANSWERS: [&str; 83] = [
     "leadership: held",
     "partitions: none",
     "leases renewed: refused",
@@ -89,6 +91,15 @@ const ANSWERS: [&str; 74] = [
     "job: id taken",
     "job: no tenant",
     "job: plan expired",
+    "due jobs: earlier versions",
+    "acquired: not now, pending",
+    "changed: repeated",
+    "changed: already",
+    "changed: version changed",
+    "changed: plan expired",
+    "changed: ledger behind",
+    "changed: request reused",
+    "changed: not found",
     "job deleted: cancelled some",
     "job deleted: requested some",
     "job deleted: repeated",
@@ -193,6 +204,7 @@ impl Coverage {
             Reply::DueJobs { jobs, next_due } => {
                 self.see(if jobs.is_empty() { "due jobs: none" } else { "due jobs: some" });
                 self.see_if(next_due.is_some(), "due jobs: next due");
+                self.see_if(jobs.iter().any(|job| !job.earlier.is_empty()), "due jobs: earlier versions");
                 self.see_if(jobs.iter().any(|job| job.unreadable.is_some()), "due jobs: unreadable");
             }
             Reply::Materialised(replies) => replies.iter().for_each(|reply| self.note_materialised(reply)),
@@ -241,6 +253,7 @@ impl Coverage {
                 self.see(match reply {
                     AcquireReply::Granted(_) => "acquired: granted",
                     AcquireReply::Never { .. } => "acquired: never",
+                    AcquireReply::NotNow { state: ExecutionState::Pending } => "acquired: not now, pending",
                     AcquireReply::NotNow { .. } => "acquired: not now",
                     AcquireReply::Absent => "acquired: absent",
                 });
@@ -274,6 +287,16 @@ impl Coverage {
                 CreateJobReply::IdTaken => "job: id taken",
                 CreateJobReply::NoTenant => "job: no tenant",
                 CreateJobReply::PlanExpired => "job: plan expired",
+            }),
+            Reply::JobChanged(reply) => self.see(match reply {
+                ChangeJobReply::Changed { .. } => "changed: changed",
+                ChangeJobReply::Repeated { .. } => "changed: repeated",
+                ChangeJobReply::Already { .. } => "changed: already",
+                ChangeJobReply::VersionChanged { .. } => "changed: version changed",
+                ChangeJobReply::PlanExpired => "changed: plan expired",
+                ChangeJobReply::LedgerBehind => "changed: ledger behind",
+                ChangeJobReply::RequestReused => "changed: request reused",
+                ChangeJobReply::NotFound => "changed: not found",
             }),
             Reply::JobDeleted(reply) => self.note_deleted(reply),
             Reply::JobTriggered(reply) => self.see(match reply {

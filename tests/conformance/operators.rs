@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use fencepost_core::execution::{DeadLetterReason, ExecutionState};
-use fencepost_core::id::{ExecutionId, Occurrence, TenantId};
+use fencepost_core::id::{ExecutionId, JobVersion, Occurrence, TenantId};
 use fencepost_core::job::Payload;
 use fencepost_core::store::command::{
-    CancelExecution, Command, CreateJob, CreateTenant, DeadLetterFilter, DeleteJob, OperatorRequest,
+    CancelExecution, ChangeJob, Command, CreateJob, CreateTenant, DeadLetterFilter, DeleteJob, JobChange, OperatorRequest,
     PurgeDeadLetter, RecordMalformed, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber,
     TriggerJob,
 };
-use fencepost_core::store::row::{DeadLetterRow, JobState};
+use fencepost_core::store::row::{DeadLetterRow, JobRow, JobState};
 use fencepost_core::time::Span;
 use uuid::Uuid;
 
@@ -47,6 +47,80 @@ impl Draw<'_> {
             recorded_through: planned_at,
             next_fire_time,
         })
+    }
+
+    /// Often a change of a job that was changed lately and whose fires nobody records, so that versions pile up.
+    pub(crate) fn change_job(&mut self) -> Command {
+        let most = self.store.tables().jobs().iter().map(|row| row.version).max();
+        let known = match self.stream.between(0, 99) {
+            0..=59 => self.job_row(|row| row.state == JobState::Active && Some(row.version) == most),
+            60..=94 => self.job_row(|row| row.state == JobState::Active),
+            _ => self.job_row(|_| true),
+        };
+        match known {
+            Some(row) => Command::ChangeJob(self.change_of(&row)),
+            None => self.create_job(),
+        }
+    }
+
+    /// Another change of the job that was changed most, while its versions pile up and nobody records its fires.
+    pub(crate) fn pile_up(&mut self) -> Option<Command> {
+        let active = self.store.tables().jobs().iter().filter(|row| row.state == JobState::Active);
+        let row = active.max_by_key(|row| row.version)?.clone();
+        let third_last = JobVersion(row.version.0.checked_sub(2)?);
+        let version = self.store.tables().job_versions().get(&(row.id, third_last))?;
+        if version.effective_from <= row.recorded_through.next() {
+            return None;
+        }
+        let ask = self.change_of(&row);
+        let next_fire_time = row.next_fire_time.or(Some(row.recorded_through.next()));
+        Some(Command::ChangeJob(ChangeJob { recorded_through: row.recorded_through, next_fire_time, ..ask }))
+    }
+
+    fn change_of(&mut self, row: &JobRow) -> ChangeJob {
+        let request = self.chance(45).then(|| OperatorRequest {
+            request: Arc::from(*self.stream.pick(&["r1", "r2", "c1", "c2", "c3", "c4"])),
+            fingerprint: Uuid::from_u128(u128::from(self.stream.between(1, 2))),
+        });
+        let planned_at = match self.stream.between(0, 99) {
+            0..=84 => self.now.minus(Span::from_millis(self.stream.below(1_000))),
+            85..=94 => self.now,
+            95..=97 => self.now.minus(Span::from_secs(61)),
+            _ => self.now.plus(Span::from_micros(1)),
+        };
+        let change = match self.stream.between(0, 9) {
+            0..=5 => JobChange::Edit(Arc::clone(self.stream.pick(&definitions()))),
+            6..=7 => JobChange::Pause,
+            _ => JobChange::Resume,
+        };
+        let (actor, reason): (Option<Arc<str>>, Option<Arc<str>>) = match change {
+            JobChange::Edit(_) if self.chance(50) => (None, None),
+            JobChange::Edit(_) | JobChange::Pause | JobChange::Resume => {
+                (Some("Zoë".into()), Some("maintenance".into()))
+            }
+        };
+        let effective_from = planned_at.max(row.recorded_through.next()).max(row.effective_from);
+        // Mostly something before it stays to be recorded.
+        let (recorded_through, next_fire_time) = if self.chance(75) {
+            (row.recorded_through, row.next_fire_time.or(Some(row.recorded_through.next())))
+        } else {
+            let next = self.chance(70).then(|| effective_from.plus(Span::from_millis(self.stream.below(5_000))));
+            (effective_from.minus(Span::from_micros(1)), next)
+        };
+        ChangeJob {
+            tenant: if self.chance(96) { row.tenant } else { self.tenant() },
+            job: row.id,
+            request,
+            expected_version: if self.chance(93) { row.version } else { row.version.next() },
+            expected_watermark: if self.chance(96) { row.recorded_through } else { self.about_now() },
+            planned_at,
+            change,
+            actor,
+            reason,
+            effective_from,
+            recorded_through,
+            next_fire_time,
+        }
     }
 
     pub(crate) fn delete_job(&mut self) -> Command {

@@ -90,6 +90,7 @@ impl Draw<'_> {
             .collect();
         let skips = if self.can_skip(row, expected_fire) { self.stream.between(0, 2) as usize } else { 0 };
         let (skipped, executed) = fires.split_at(skips.min(fires.len()));
+        let paused = self.chance(30);
         let last = fires.last().copied().unwrap_or(row.recorded_through);
         // Rarely the watermark stays, so that its fires are planned again and met.
         let next_fire_time = match self.stream.between(0, 99) {
@@ -107,9 +108,10 @@ impl Draw<'_> {
                 .first()
                 .zip(skipped.last())
                 .map(|(from, through)| NewSkippedRange {
+                    version: row.standing_since,
                     from: *from,
                     through: *through,
-                    reason: SkipReason::Misfire,
+                    reason: if paused { SkipReason::Paused } else { SkipReason::Misfire },
                     zone_data: Arc::from("2026a"),
                 })
                 .into_iter()
@@ -134,6 +136,7 @@ impl Draw<'_> {
         let occurrence = Occurrence::Scheduled { fire };
         NewExecution {
             id: occurrence.execution_id(row.id),
+            version: if self.chance(80) { row.version } else { row.standing_since },
             fire,
             due_at: if self.chance(95) { fire } else { self.about_now() },
             key: occurrence.idempotency_key(row.id).expect("a scheduled occurrence has a key of its own"),

@@ -57,6 +57,11 @@ impl Grounds {
         &self.logs
     }
 
+    /// The database.
+    pub(crate) fn pool(&self) -> PgPool {
+        self.pool.clone()
+    }
+
     /// What is on record.
     pub(crate) fn ledger(&self) -> Ledger {
         Ledger::new(self.pool.clone())

@@ -54,28 +54,28 @@ impl Operator {
 
     /// Creates a job.
     pub(crate) async fn create(&self, wish: &Wish) -> Uuid {
-        let (status, body) = self.ask(Method::POST, "/v1/jobs", Some(&wish.definition())).await;
+        let (status, body) = self.ask(Method::POST, "/v1/jobs", Some(&wish.definition()), &[]).await;
         assert_eq!(status, 201, "creating {wish:?}: {body}");
         id_of(&body)
     }
 
     /// Tries to create a job that cannot be: what the answer points at.
     pub(crate) async fn is_refused(&self, wish: &Wish) -> String {
-        let (status, body) = self.ask(Method::POST, "/v1/jobs", Some(&wish.definition())).await;
+        let (status, body) = self.ask(Method::POST, "/v1/jobs", Some(&wish.definition()), &[]).await;
         assert_eq!(status, 400, "creating {wish:?}: {body}");
         body["pointer"].as_str().expect("a refusal names the field").to_owned()
     }
 
     /// Runs a job now: the execution.
     pub(crate) async fn trigger(&self, job: Uuid) -> Uuid {
-        let (status, body) = self.ask(Method::POST, &format!("/v1/jobs/{job}/trigger"), None).await;
+        let (status, body) = self.ask(Method::POST, &format!("/v1/jobs/{job}/trigger"), None, &[]).await;
         assert_eq!(status, 201, "triggering {job}: {body}");
         id_of(&body)
     }
 
     /// Deletes a job.
     pub(crate) async fn delete(&self, job: Uuid) {
-        let (status, body) = self.ask(Method::DELETE, &format!("/v1/jobs/{job}"), None).await;
+        let (status, body) = self.ask(Method::DELETE, &format!("/v1/jobs/{job}"), None, &[]).await;
         assert_eq!(status, 200, "deleting {job}: {body}");
     }
 
@@ -85,7 +85,7 @@ impl Operator {
         let mut from = "2000-01-01T00:00:00Z".to_owned();
         loop {
             let path = format!("/v1/jobs/{job}/ledger?from={from}&limit={page}");
-            let (status, body) = self.ask(Method::GET, &path, None).await;
+            let (status, body) = self.ask(Method::GET, &path, None, &[]).await;
             assert_eq!(status, 200, "the ledger of {job}: {body}");
             for item in body["items"].as_array().expect("a page has items") {
                 let fire =
@@ -103,7 +103,7 @@ impl Operator {
     /// The next fires of a job, by its preview.
     pub(crate) async fn next_fires(&self, job: Uuid, count: u32) -> Vec<String> {
         let (status, body) =
-            self.ask(Method::GET, &format!("/v1/jobs/{job}/fires?count={count}"), None).await;
+            self.ask(Method::GET, &format!("/v1/jobs/{job}/fires?count={count}"), None, &[]).await;
         assert_eq!(status, 200, "the next fires of {job}: {body}");
         utc(&body)
     }
@@ -111,23 +111,33 @@ impl Operator {
     /// The next fires of a job that is not made, after an instant.
     pub(crate) async fn preview(&self, wish: &Wish, after: &str, count: u32) -> Vec<String> {
         let path = format!("/v1/preview?after={after}&count={count}");
-        let (status, body) = self.ask(Method::POST, &path, Some(&wish.definition())).await;
+        let (status, body) = self.ask(Method::POST, &path, Some(&wish.definition()), &[]).await;
         assert_eq!(status, 200, "previewing {wish:?}: {body}");
         utc(&body)
     }
 
     /// How many dead letters there are.
     pub(crate) async fn dead_letters(&self) -> usize {
-        let (status, body) = self.ask(Method::GET, "/v1/dead-letters?reason=exhausted", None).await;
+        let (status, body) = self.ask(Method::GET, "/v1/dead-letters?reason=exhausted", None, &[]).await;
         assert_eq!(status, 200, "the dead letters: {body}");
         body["items"].as_array().expect("a page has items").len()
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> (u16, Value) {
+    /// Asks for anything, with more headers.
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        headers: &[(&str, &str)],
+    ) -> (u16, Value) {
         let url = format!("http://{}{path}", self.api);
         let mut request = self.client.request(method, url).bearer_auth(&self.key);
         if let Some(body) = body {
             request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
         let answer = request.send().await.expect("nothing is done to the API");
         let status = answer.status().as_u16();

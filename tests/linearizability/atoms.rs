@@ -160,6 +160,7 @@ impl Atom {
             | Command::RecordMalformed(_)
             | Command::CreateTenant(_)
             | Command::CreateJob(_)
+            | Command::ChangeJob(_)
             | Command::DeleteJob(_)
             | Command::CancelExecution(_) => return true,
         };
@@ -383,6 +384,7 @@ impl Apart<'_> {
             | Command::RecordMalformed(_)
             | Command::CreateTenant(_)
             | Command::CreateJob(_)
+            | Command::ChangeJob(_)
             | Command::DeleteJob(_)
             | Command::TriggerJob(_)
             | Command::CancelExecution(_)

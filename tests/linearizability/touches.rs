@@ -6,14 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fencepost_core::execution::ExecutionState;
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{ExecutionId, JobId, NodeId, TenantId};
 use fencepost_core::lease::{HeldLease, LeaseResource, RunId};
 use fencepost_core::replay::execution_of;
-use fencepost_core::store::command::{Command, RepairItem, ReplayNumber};
+use fencepost_core::store::command::{Command, JobChange, RepairItem, ReplayNumber};
 use fencepost_core::store::reference::{Choice, Picked, ReferenceStore};
 use fencepost_core::store::reply::{
-    AcquireReply, CancelReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply, FinishReply,
+    AcquireReply, CancelReply, ChangeJobReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply, FinishReply,
     HoldReply, LeadershipReply, MaterialiseReply, PageReplay, PurgeReply, PutOffReply, RemovalReply,
     RenewReply, RepairItemReply, RepairReply, ReplayReply, Reply, TriggerReply,
 };
@@ -116,6 +117,10 @@ impl Executions {
         let replays = (1..).map(|number| execution_of(*job, origin, number));
         let replays = replays.take_while(|id| known.contains(id)).map(Thing::Execution).collect();
         (Some(*job), replays)
+    }
+
+    fn job_of(&self, execution: ExecutionId) -> Option<JobId> {
+        self.0.iter().find(|(_, known)| known.contains(&execution)).map(|(job, _)| *job)
     }
 
     fn jobs(&self) -> impl Iterator<Item = Thing> {
@@ -295,7 +300,11 @@ impl Touches {
                 guarded.write(repaired)
             }
             Command::AcquireExecutions(ask) => {
-                nothing().write(ask.items.iter().map(|item| Thing::Execution(item.execution)))
+                // Whether its job is paused is read with it.
+                let jobs = ask.items.iter().filter_map(|item| executions.job_of(item.execution));
+                nothing()
+                    .write(ask.items.iter().map(|item| Thing::Execution(item.execution)))
+                    .read(jobs.map(Thing::Job))
             }
             Command::RenewExecutions(ask) => {
                 Self::of_runs(ask.node, ask.runs.iter().copied(), RefusedAction::RenewExecution, reply)
@@ -310,6 +319,14 @@ impl Touches {
             Command::RecordMalformed(report) => nothing().write([Thing::Message(report.digest)]),
             Command::CreateTenant(ask) => nothing().write([Thing::Tenant(ask.tenant), Thing::TenantNames]),
             Command::CreateJob(ask) => nothing().write([Thing::Tenant(ask.tenant), Thing::Job(ask.job)]),
+            Command::ChangeJob(ask) => {
+                let things = [Thing::Job(ask.job), Thing::Tenant(ask.tenant)];
+                match ask.change {
+                    JobChange::Edit(_) | JobChange::Pause => nothing().write(things),
+                    // What was held back is let go.
+                    JobChange::Resume => nothing().write(executions.of_job(ask.job).chain(things)),
+                }
+            }
             Command::DeleteJob(ask) => {
                 nothing().write(executions.of_job(ask.job).chain([Thing::Job(ask.job)]))
             }
@@ -380,7 +397,13 @@ fn is_of_nothing(reply: &Reply) -> bool {
         Reply::OutboxRemoved(replies) | Reply::OutboxReturned(replies) => {
             replies.iter().all(|reply| *reply == RemovalReply::Absent)
         }
-        Reply::Acquired(replies) => replies.iter().all(|reply| !matches!(reply, AcquireReply::Granted(_))),
+        // What a pause holds back is written as waiting.
+        Reply::Acquired(replies) => replies.iter().all(|reply| {
+            !matches!(
+                reply,
+                AcquireReply::Granted(_) | AcquireReply::NotNow { state: ExecutionState::Pending }
+            )
+        }),
         Reply::RunsRenewed(replies) => replies.iter().all(|reply| *reply == RenewReply::Absent),
         Reply::Finished(replies) => {
             replies.iter().all(|reply| matches!(reply, FinishReply::Absent | FinishReply::Already { .. }))
@@ -399,6 +422,7 @@ fn is_of_nothing(reply: &Reply) -> bool {
             items.iter().all(|item| *item == RepairItemReply::Moved)
         }
         Reply::Deferred(replies) => replies.iter().all(|reply| *reply != DeferReply::Recorded),
+        Reply::JobChanged(reply) => !matches!(reply, ChangeJobReply::Changed { .. }),
         Reply::JobDeleted(reply) => matches!(reply, DeleteJobReply::NotFound | DeleteJobReply::Repeated),
         Reply::JobTriggered(reply) => *reply != TriggerReply::Created,
         Reply::JobCreated(reply) => *reply != CreateJobReply::Created,

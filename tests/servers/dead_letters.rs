@@ -151,7 +151,13 @@ impl Ground {
         let new = |fire: &Timestamp| {
             let occurrence = Occurrence::Scheduled { fire: *fire };
             let key = occurrence.idempotency_key(JOB).expect("a scheduled occurrence has a key");
-            NewExecution { id: occurrence.execution_id(JOB), fire: *fire, due_at: *fire, key }
+            NewExecution {
+                id: occurrence.execution_id(JOB),
+                version: JobVersion::FIRST,
+                fire: *fire,
+                due_at: *fire,
+                key,
+            }
         };
         let executions: Vec<NewExecution> = fires.iter().map(new).collect();
         let ids = executions.iter().map(|new| new.id).collect();

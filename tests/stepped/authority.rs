@@ -74,6 +74,7 @@ pub(crate) const fn standing(kind: CommandKind) -> Standing {
         CommandKind::RecordMalformed => HoldsNoAuthority("a count of messages that nobody could read"),
         CommandKind::CreateTenant
         | CommandKind::CreateJob
+        | CommandKind::ChangeJob
         | CommandKind::DeleteJob
         | CommandKind::TriggerJob
         | CommandKind::CancelExecution

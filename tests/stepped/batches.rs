@@ -60,6 +60,7 @@ const FIRES: [u64; 2] = [10, 20];
 fn fire_of(job: JobId, fire: u64) -> NewExecution {
     let occurrence = Occurrence::Scheduled { fire: second(fire) };
     NewExecution {
+        version: JobVersion::FIRST,
         id: occurrence.execution_id(job),
         fire: second(fire),
         due_at: second(fire),

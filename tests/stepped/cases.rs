@@ -3,6 +3,7 @@
 use crate::case::Case;
 
 pub(crate) mod batches;
+pub(crate) mod changes;
 pub(crate) mod dead_letters;
 pub(crate) mod leases;
 pub(crate) mod operators;
@@ -20,6 +21,8 @@ pub(crate) fn all() -> Vec<Case> {
         workers::acquiring(),
         workers::holding(),
         operators::cases(),
+        changes::cases(),
+        changes::met(),
         dead_letters::cases(),
     ]
     .into_iter()

@@ -14,9 +14,9 @@ use fencepost_core::job::{StoredDefinition, Unreadable};
 use fencepost_core::lease::{HeldLease, LeaseResource, RunId};
 use fencepost_core::partition::PartitionId;
 use fencepost_core::store::command::{
-    AcquireExecution, AcquireExecutions, AcquireLeadership, AcquirePartitions, CancelExecution, Command,
-    CreateJob, CreateTenant, DeadLetterFilter, DeferExecutions, DeleteJob, FinishExecution, FinishExecutions,
-    Heartbeat, Materialise, MaterialiseJob, NewExecution, OperatorRequest, OutboxId, PromoteDue,
+    AcquireExecution, AcquireExecutions, AcquireLeadership, AcquirePartitions, CancelExecution, ChangeJob,
+    Command, CreateJob, CreateTenant, DeadLetterFilter, DeferExecutions, DeleteJob, FinishExecution, FinishExecutions,
+    Heartbeat, Materialise, JobChange, MaterialiseJob, NewExecution, OperatorRequest, OutboxId, PromoteDue,
     PurgeDeadLetter, PutOffJob, PutOffJobs, ReleaseLeases, RemoveOutbox, RenewExecutions, RenewLeases,
     Repair, RepairItem, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber, ReturnOutbox,
     RunOutcome, TakeOverEnd, TriggerJob,
@@ -121,6 +121,70 @@ pub(crate) fn create_job(id: JobId, request: Option<&str>, planned: u64) -> Comm
     })
 }
 
+/// What a change was planned on: the version, the watermark, and the first fire after that.
+struct PlannedOn {
+    version: u32,
+    watermark: u64,
+    next_fire: u64,
+}
+
+/// The job as it was made: its first fire is not recorded.
+const AS_MADE: PlannedOn = PlannedOn { version: 1, watermark: 0, next_fire: FIRE };
+/// Its first fire is recorded.
+const AFTER_FIRE: PlannedOn = PlannedOn { version: 1, watermark: FIRE, next_fire: 2 * FIRE };
+
+/// Nothing before it is passed over: the watermark stays.
+fn change_job(change: JobChange, on: PlannedOn, request: Option<&str>) -> Command {
+    let request =
+        request.map(|request| OperatorRequest { request: request.into(), fingerprint: Uuid::from_u128(1) });
+    Command::ChangeJob(ChangeJob {
+        tenant: TENANT,
+        job: job(),
+        request,
+        expected_version: JobVersion(on.version),
+        expected_watermark: second(on.watermark),
+        planned_at: second(30),
+        change,
+        actor: Some("somebody".into()),
+        reason: Some("some reason".into()),
+        effective_from: second(30),
+        recorded_through: second(on.watermark),
+        next_fire_time: Some(second(on.next_fire)),
+    })
+}
+
+/// To a definition by another name.
+fn another_definition() -> JobChange {
+    let text =
+        r#"{"schema":1,"definition":{"name":"b","handler":{"name":"noop"},"schedule":{"kind":"manual"}}}"#;
+    JobChange::Edit(Arc::new(StoredDefinition::from_text(text.into())))
+}
+
+pub(crate) fn edit(request: Option<&str>) -> Command {
+    change_job(another_definition(), AS_MADE, request)
+}
+
+pub(crate) fn pause() -> Command {
+    change_job(JobChange::Pause, AS_MADE, None)
+}
+
+pub(crate) fn pause_after_fire() -> Command {
+    change_job(JobChange::Pause, AFTER_FIRE, None)
+}
+
+/// Of the job that was paused, and nothing else.
+pub(crate) fn resume() -> Command {
+    change_job(JobChange::Resume, PlannedOn { version: 2, ..AS_MADE }, None)
+}
+
+pub(crate) fn resume_after_fire() -> Command {
+    change_job(JobChange::Resume, PlannedOn { version: 2, ..AFTER_FIRE }, None)
+}
+
+pub(crate) fn edit_paused() -> Command {
+    change_job(another_definition(), PlannedOn { version: 2, ..AS_MADE }, None)
+}
+
 pub(crate) fn delete_job() -> Command {
     Command::DeleteJob(DeleteJob { tenant: TENANT, job: job() })
 }
@@ -214,6 +278,7 @@ pub(crate) fn materialise(fire: u64) -> Command {
     let occurrence = Occurrence::Scheduled { fire: second(fire) };
     let new = NewExecution {
         id: occurrence.execution_id(job()),
+        version: JobVersion::FIRST,
         fire: second(fire),
         due_at: second(fire),
         key: occurrence.idempotency_key(job()).expect("a scheduled fire has one"),
@@ -360,6 +425,16 @@ pub(crate) fn with_job() -> Vec<Act> {
 /// Its execution, with its first outbox row.
 pub(crate) fn with_pending() -> Vec<Act> {
     after(with_job(), at(12, materialise(FIRE)))
+}
+
+/// The job, paused, with its first fire still to be recorded.
+pub(crate) fn with_paused() -> Vec<Act> {
+    after(with_job(), at(30, pause()))
+}
+
+/// The execution, of a job that is paused since.
+pub(crate) fn with_held_back() -> Vec<Act> {
+    after(with_pending(), at(30, pause_after_fire()))
 }
 
 /// The execution, dispatched.

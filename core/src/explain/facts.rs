@@ -10,8 +10,9 @@ use crate::execution::{ExecutionState, SkipReason};
 use crate::fencing::FencingToken;
 use crate::id::{ExecutionId, JobVersion, Occurrence};
 use crate::job::StoredDefinition;
+use crate::store::reply::EarlierVersion;
 use crate::store::row::{
-    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, LeaseRow, NodeRow, OutboxRow, RefusalRow,
+    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, NodeRow, OutboxRow, RefusalRow,
     SkippedRangeRow,
 };
 use crate::time::{Span, Timestamp};
@@ -45,6 +46,26 @@ impl Spans {
     }
 }
 
+/// How a job came to stand as it does: who paused or resumed it, when and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StandingSaid {
+    /// From when on.
+    pub at: Timestamp,
+    /// Who, where that was said.
+    pub actor: Option<Arc<str>>,
+    /// Why, where that was said.
+    pub reason: Option<Arc<str>>,
+}
+
+impl StandingSaid {
+    /// By whom and why, as a sentence goes on after what was done.
+    pub(super) fn by(actor: Option<&str>, reason: Option<&str>) -> String {
+        let actor = actor.map(|actor| format!(" by {actor}")).unwrap_or_default();
+        let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+        format!("{actor}{reason}")
+    }
+}
+
 /// What is looked at to explain an execution.
 #[derive(Clone, Debug)]
 pub struct ExecutionFacts {
@@ -64,6 +85,8 @@ pub struct ExecutionFacts {
     pub outbox: Vec<OutboxRow>,
     /// Its job as it stands.
     pub job: JobRow,
+    /// How that came to its standing.
+    pub standing: StandingSaid,
     /// The definition of the version under which it was made.
     pub definition: Arc<StoredDefinition>,
     /// The lease of its partition.
@@ -102,6 +125,14 @@ pub struct JobFacts {
     pub now: Timestamp,
     /// The job.
     pub job: JobRow,
+    /// How it came to its standing.
+    pub standing: StandingSaid,
+    /// The versions before the current one that decide about what follows the watermark, oldest first.
+    pub earlier: Vec<EarlierVersion>,
+    /// Its latest versions, the first one aside, in any order.
+    pub changes: Vec<JobVersionRow>,
+    /// How the pauses came about that its skipped ranges of that reason lie in, by the version of the range.
+    pub pauses: Vec<(JobVersion, StandingSaid)>,
     /// Its latest executions, in any order.
     pub executions: Vec<RecentExecution>,
     /// Its latest skipped ranges, in any order.

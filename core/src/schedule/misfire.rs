@@ -14,6 +14,11 @@
 //! fires that run, so it covers none of them, and ranges of one job, planned one after the other from
 //! a rising watermark, never overlap.
 //!
+//! Where a backlog reaches over an edit, a pause or a resume, its fires are those of the job's [`Timeline`]: each by
+//! the version in force at its instant, while the policies, those of the version in force now, decide about the fires
+//! of all active versions together. What is passed over is then one range per version, and those of paused versions
+//! are ranges of their own.
+//!
 //! A plan covers a prefix of the backlog, down to all of it: through its own last fire where the
 //! number of runs is limited. The decision is about the covered fires and nothing else, and
 //! `valid_until` is the latest store time at which the same fires, looked at again, would be
@@ -24,8 +29,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Bounds, Schedule};
+use super::timeline::{PassedOver, Timeline};
 use crate::execution::SkipReason;
+use crate::job::Standing;
 use crate::limits::FIRES_PER_PASS_MAX;
 use crate::time::{Span, Timestamp};
 
@@ -75,10 +81,8 @@ impl MisfirePolicy {
 /// What a plan is made from.
 #[derive(Clone, Copy, Debug)]
 pub struct FirePlanInput<'a> {
-    /// The schedule of the version in force.
-    pub schedule: &'a Schedule,
-    /// Its bounds.
-    pub bounds: &'a Bounds,
+    /// The versions that decide about the backlog.
+    pub timeline: &'a Timeline<'a>,
     /// How many fires have run so far, for `max_runs`.
     pub runs_so_far: u64,
     /// What becomes of missed fires.
@@ -102,7 +106,7 @@ pub struct FirePlanInput<'a> {
 pub struct FirePlan {
     /// The fires that run, oldest first.
     pub fires: Vec<Timestamp>,
-    /// The fires that are passed over; at most one range.
+    /// The fires that are passed over, ascending; at most one range per version.
     pub skipped: Vec<SkippedRange>,
     /// The new watermark: the last fire covered, or the old watermark if none is due.
     pub recorded_through: Timestamp,
@@ -127,10 +131,10 @@ pub struct SkippedRange {
 #[must_use]
 pub fn plan_fires(input: &FirePlanInput<'_>) -> FirePlan {
     let start = input.recorded_through;
-    let ended = input.bounds.exhausted_by(input.runs_so_far);
-    let first = if ended { None } else { input.bounds.next_fire_after(input.schedule, start) };
+    let ended = input.timeline.exhausted_by(input.runs_so_far);
+    let first = if ended { None } else { input.timeline.next_after(start) };
     match first {
-        Some(first) if first <= input.now => Backlog::read(input, first).plan(),
+        Some(first) if first <= input.now => Backlog::read(input).plan(),
         next_fire => FirePlan {
             fires: Vec::new(),
             skipped: Vec::new(),
@@ -144,8 +148,7 @@ pub fn plan_fires(input: &FirePlanInput<'_>) -> FirePlan {
 /// The fires that are due, as far as they have to be looked at.
 struct Backlog<'a> {
     input: &'a FirePlanInput<'a>,
-    /// The first fire, and the last that is missed, if the first is.
-    first: Timestamp,
+    /// The last fire that is missed, if one is. What is said of fires here is said of those of active versions.
     last_missed: Option<Timestamp>,
     /// The missed fires that run.
     missed: Vec<Timestamp>,
@@ -157,15 +160,15 @@ struct Backlog<'a> {
 const INSTANT: Span = Span::from_micros(1);
 
 impl<'a> Backlog<'a> {
-    fn read(input: &'a FirePlanInput<'a>, first: Timestamp) -> Self {
+    fn read(input: &'a FirePlanInput<'a>) -> Self {
         let missed_through = input.now.minus(input.grace).minus(INSTANT);
-        let last_missed = (first <= missed_through).then(|| {
-            input.bounds.latest_fires(input.schedule, first, missed_through, 1).pop().unwrap_or(first)
+        let first = input.timeline.next_run_after(input.recorded_through);
+        let last_missed = first.filter(|first| *first <= missed_through).map(|first| {
+            input.timeline.latest_runs(input.recorded_through, missed_through, 1).pop().unwrap_or(first)
         });
-        let mut backlog =
-            Self { input, first, last_missed, missed: Vec::new(), on_time: Vec::new(), upcoming: None };
+        let mut backlog = Self { input, last_missed, missed: Vec::new(), on_time: Vec::new(), upcoming: None };
         backlog.missed = backlog.latest_missed();
-        backlog.upcoming = last_missed.map_or(Some(first), |missed| backlog.next_after(missed));
+        backlog.upcoming = last_missed.map_or(first, |missed| backlog.next_after(missed));
         while let Some(fire) = backlog.upcoming.filter(|fire| *fire <= input.now)
             && backlog.on_time.len() <= backlog.room()
         {
@@ -180,21 +183,27 @@ impl<'a> Backlog<'a> {
     }
 
     fn plan(mut self) -> FirePlan {
-        let input = self.input;
+        let (input, start) = (self.input, self.input.recorded_through);
         let kept = self.kept();
         // On-time fires are contiguous and all run, so the next fire is the first that is left of them.
-        let next_fire = self.on_time.get(kept).copied().or(self.upcoming);
+        let next_run = self.on_time.get(kept).copied().or(self.upcoming);
         self.on_time.truncate(kept);
 
         let valid_until = self.valid_until(&self.on_time);
         let fires = [self.missed.as_slice(), self.on_time.as_slice()].concat();
-        let exhausted = input.bounds.exhausted_by(input.runs_so_far.saturating_add(fires.len() as u64));
-        let last_run = fires.last().copied();
-        let covered = last_run
-            .max(self.last_missed)
-            .expect("what is due and not missed is on time, and one such is kept");
+        let exhausted = input.timeline.exhausted_by(input.runs_so_far.saturating_add(fires.len() as u64));
+        let decided = fires.last().copied().max(self.last_missed);
+        let covered = if exhausted || next_run.is_some_and(|fire| fire <= input.now) {
+            decided
+        } else {
+            // Nothing that runs is left, so whatever a pause covers up to now goes along.
+            decided.max(input.timeline.last_paused(start, input.now))
+        };
+        let covered = covered.expect("something is due: a fire that is decided, or one that a pause covers");
+        // Of active versions it is known; a version that was paused may yield one before.
+        let next_fire = input.timeline.next_paused_after(covered).into_iter().chain(next_run).min();
         FirePlan {
-            skipped: self.skipped(fires.first().copied()),
+            skipped: self.skipped(fires.first().copied(), covered),
             recorded_through: covered,
             next_fire: if exhausted { None } else { next_fire },
             valid_until,
@@ -203,7 +212,7 @@ impl<'a> Backlog<'a> {
     }
 
     fn next_after(&self, fire: Timestamp) -> Option<Timestamp> {
-        self.input.bounds.next_fire_after(self.input.schedule, fire)
+        self.input.timeline.next_run_after(fire)
     }
 
     /// The missed fires that the policy would run if none followed on time, oldest first.
@@ -214,7 +223,7 @@ impl<'a> Backlog<'a> {
             MisfirePolicy::CatchUp { cap, window } => {
                 let too_old = input.now.minus(window).minus(INSTANT).max(input.recorded_through);
                 let count = self.runs_left().min(cap as usize);
-                input.bounds.latest_fires(input.schedule, too_old, last, count)
+                input.timeline.latest_runs(too_old, last, count)
             }
             MisfirePolicy::Skip => Vec::new(),
         }
@@ -222,7 +231,7 @@ impl<'a> Backlog<'a> {
 
     /// How many more runs `max_runs` allows.
     fn runs_left(&self) -> usize {
-        let left = self.input.bounds.max_runs.map(|max| max.saturating_sub(self.input.runs_so_far));
+        let left = self.input.timeline.max_runs().map(|max| max.saturating_sub(self.input.runs_so_far));
         left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX))
     }
 
@@ -277,17 +286,19 @@ impl<'a> Backlog<'a> {
         }
     }
 
-    /// The missed fires before the first that runs.
-    fn skipped(&self, first_run: Option<Timestamp>) -> Vec<SkippedRange> {
-        let (from, Some(last_missed)) = (self.first, self.last_missed) else { return Vec::new() };
-        let through = match first_run {
-            Some(run) if run == from => return Vec::new(),
-            Some(run) if run <= last_missed => {
-                let before = self.input.schedule.last_fire_before(run);
-                before.expect("the first fire lies before the first that runs")
-            }
-            Some(_) | None => last_missed,
+    /// The missed fires before the first that runs, and what pauses cover.
+    fn skipped(&self, first_run: Option<Timestamp>, covered: Timestamp) -> Vec<SkippedRange> {
+        let before_runs = first_run.map_or(Timestamp::MAX, |run| run.minus(INSTANT));
+        let missed_through = self.last_missed.map(|last| last.min(before_runs));
+        let ranges = self.input.timeline.passed_over(self.input.recorded_through, covered, missed_through);
+        let range = |range: PassedOver| SkippedRange {
+            from: range.from,
+            through: range.through,
+            reason: match range.standing {
+                Standing::Active => SkipReason::Misfire,
+                Standing::Paused => SkipReason::Paused,
+            },
         };
-        vec![SkippedRange { from, through, reason: SkipReason::Misfire }]
+        ranges.into_iter().map(range).collect()
     }
 }

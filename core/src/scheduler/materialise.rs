@@ -337,12 +337,12 @@ fn dispatches_of(job: &PlannedJob) -> impl Iterator<Item = Dispatch> {
         dispatch_no: DispatchNo(1),
         tenant: job.tenant,
         job: job.item.job,
-        job_version: job.item.version,
+        job_version: execution.version,
         occurrence: Occurrence::Scheduled { fire: execution.fire },
         key: execution.key.clone(),
         due_at: execution.due_at,
         payload: None,
-        definition: job.definition.clone(),
+        definition: job.definition_of(execution.version),
     })
 }
 

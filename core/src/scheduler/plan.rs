@@ -6,22 +6,35 @@
 use std::sync::Arc;
 
 use crate::bug::Bug;
-use crate::id::{JobId, Occurrence, TenantId};
+use crate::id::{JobId, JobVersion, Occurrence, TenantId};
 use crate::job::{JobDefinition, StoredDefinition, Unreadable};
 use crate::limits::{FIRES_PER_PASS_MAX, STORE_CALL_TIMEOUT, UNREADABLE_DELAY, WAIT_DELAY_MAX};
+use crate::mark::{self, Mark};
 use crate::schedule::TZDATA_VERSION;
 use crate::schedule::misfire::{FirePlanInput, plan_fires};
+use crate::schedule::timeline::Timeline;
 use crate::scheduler::calls::Turn;
 use crate::store::command::{MaterialiseJob, NewExecution, NewSkippedRange, PutOffJob};
-use crate::store::reply::DueJob;
+use crate::store::reply::{DueJob, EarlierVersion};
 use crate::time::{Span, Timestamp};
 
 /// One job's part of a materialisation, with what its messages take once it is committed.
 #[derive(Clone, Debug)]
 pub(super) struct PlannedJob {
     pub(super) tenant: TenantId,
-    pub(super) definition: Arc<StoredDefinition>,
+    /// Of the version in force.
+    definition: Arc<StoredDefinition>,
+    /// Versions before it that fires may lie in.
+    earlier: Vec<EarlierVersion>,
     pub(super) item: MaterialiseJob,
+}
+
+impl PlannedJob {
+    /// The definition of the version that an execution was planned under.
+    pub(super) fn definition_of(&self, version: JobVersion) -> Arc<StoredDefinition> {
+        let earlier = self.earlier.iter().find(|earlier| earlier.version == version);
+        Arc::clone(earlier.map_or(&self.definition, |earlier| &earlier.definition))
+    }
 }
 
 /// What becomes of a due job.
@@ -33,18 +46,33 @@ pub(super) enum Plan {
 
 /// Plans a job that was due when the store's clock read `store_now`.
 pub(super) fn plan(turn: &Turn<'_>, job: &DueJob, store_now: Timestamp) -> Plan {
-    match job.definition.read() {
-        Ok(definition) => Plan::Record(record(turn, job, definition, store_now)),
-        Err(unreadable) => Plan::PutOff(put_off(job, unreadable)),
+    let definition = match job.definition.read() {
+        Ok(definition) => definition,
+        Err(unreadable) => return Plan::PutOff(put_off(job, unreadable)),
+    };
+    match Timeline::of_due(job, definition) {
+        Ok(timeline) if turn.has(Bug::PausedFiresRun) => {
+            Plan::Record(record(turn, job, definition, &timeline.never_paused(), store_now))
+        }
+        Ok(timeline) => Plan::Record(record(turn, job, definition, &timeline, store_now)),
+        Err(unreadable) => Plan::PutOff(put_off(job, &unreadable)),
     }
 }
 
-fn record(turn: &Turn<'_>, job: &DueJob, definition: &JobDefinition, store_now: Timestamp) -> PlannedJob {
+fn record(
+    turn: &Turn<'_>,
+    job: &DueJob,
+    definition: &JobDefinition,
+    timeline: &Timeline<'_>,
+    store_now: Timestamp,
+) -> PlannedJob {
+    if !job.earlier.is_empty() {
+        mark::hit(Mark::BacklogOverChange);
+    }
     // The command may wait for the one before it, and then takes its own time.
     let valid_for = STORE_CALL_TIMEOUT.times(2);
     let mut plan = plan_fires(&FirePlanInput {
-        schedule: &definition.schedule,
-        bounds: &definition.bounds,
+        timeline,
         runs_so_far: job.runs,
         misfire: definition.misfire,
         grace: definition.grace(),
@@ -57,16 +85,19 @@ fn record(turn: &Turn<'_>, job: &DueJob, definition: &JobDefinition, store_now: 
         plan.skipped.clear();
     }
     if turn.has(Bug::NextFireSkipsOne) {
-        let after = |fire| definition.bounds.next_fire_after(&definition.schedule, fire);
-        plan.next_fire = plan.next_fire.and_then(after);
+        plan.next_fire = plan.next_fire.and_then(|fire| timeline.next_after(fire));
     }
     if turn.has(Bug::FiresAreShifted) {
         plan.fires.iter_mut().for_each(|fire| *fire = fire.minus(Span::from_millis(1)));
     }
+    let version_at = |fire| {
+        if turn.has(Bug::EditTakesFiresBefore) { job.version } else { timeline.version_at(fire) }
+    };
     let execution = |fire: Timestamp| {
         let occurrence = Occurrence::Scheduled { fire };
         NewExecution {
             id: occurrence.execution_id(job.job),
+            version: version_at(fire),
             fire,
             due_at: fire,
             key: if turn.has(Bug::KeyPerJob) {
@@ -86,6 +117,7 @@ fn record(turn: &Turn<'_>, job: &DueJob, definition: &JobDefinition, store_now: 
             .skipped
             .into_iter()
             .map(|range| NewSkippedRange {
+                version: version_at(range.from),
                 from: range.from,
                 through: range.through,
                 reason: range.reason,
@@ -96,7 +128,12 @@ fn record(turn: &Turn<'_>, job: &DueJob, definition: &JobDefinition, store_now: 
         next_fire_time: plan.next_fire,
         valid_until: plan.valid_until,
     };
-    PlannedJob { tenant: job.tenant, definition: Arc::clone(&job.definition), item }
+    PlannedJob {
+        tenant: job.tenant,
+        definition: Arc::clone(&job.definition),
+        earlier: job.earlier.clone(),
+        item,
+    }
 }
 
 /// A job that another version may be able to read is tried again soon; one that this very version has failed

@@ -2,6 +2,7 @@
 
 mod world;
 
+mod changing;
 mod chaos;
 mod dispatching;
 mod draining;

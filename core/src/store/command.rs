@@ -20,8 +20,10 @@ use crate::partition::PartitionId;
 use crate::store::row::{NodeRole, NodeState};
 use crate::time::{Span, Timestamp};
 
+mod change_job;
 mod dead_letters;
 
+pub use change_job::{ChangeJob, JobChange};
 pub use dead_letters::{
     DeadLetterFilter, PurgeDeadLetter, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber,
 };
@@ -73,6 +75,8 @@ pub enum Command {
     CreateTenant(CreateTenant),
     /// Makes a job.
     CreateJob(CreateJob),
+    /// Edits, pauses or resumes a job.
+    ChangeJob(ChangeJob),
     /// Deletes a job and cancels what is pending of it.
     DeleteJob(DeleteJob),
     /// Runs a job by hand.
@@ -160,7 +164,8 @@ pub struct ReleaseLeases {
 /// [`Command::ScanDueJobs`]: active jobs with a next fire, of these partitions, whose `next_try_at` and
 /// `next_fire_time` have come, the first `limit` by (`next_try_at`, `id`) after `after`.
 ///
-/// An unreadable job is picked like another; whether to try it again is the caller's decision.
+/// An unreadable job is picked like another; whether to try it again is the caller's decision. With a job come the
+/// earlier versions that fires after its watermark may lie in, if its own begins later than that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScanDueJobs {
     /// Whose jobs, ascending.
@@ -217,6 +222,8 @@ pub struct MaterialiseJob {
 pub struct NewExecution {
     /// Its id, derived from job and fire.
     pub id: ExecutionId,
+    /// The version that its fire lies in: the job's, or an earlier one.
+    pub version: JobVersion,
     /// The nominal fire.
     pub fire: Timestamp,
     /// When it is due.
@@ -228,6 +235,8 @@ pub struct NewExecution {
 /// A range of fires passed over, to be recorded by [`Materialise`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NewSkippedRange {
+    /// The version that they lie in: the job's, or an earlier one.
+    pub version: JobVersion,
     /// The first nominal fire passed over.
     pub from: Timestamp,
     /// The last one.
@@ -418,7 +427,9 @@ pub struct AcquireExecutions {
     pub items: Vec<AcquireExecution>,
 }
 
-/// One execution lease asked for. Granted to `Pending` executions, waiting or not; `Running` under this very
+/// One execution lease asked for. Granted to `Pending` executions, waiting or not, unless it is of a fire and its job
+/// is paused (then "not now": one that does not wait yet waits for [`WaitReason::JobPaused`], until
+/// [`PAUSE_RECHECK`](crate::limits::PAUSE_RECHECK) from now); `Running` under this very
 /// nonce (of this node) answers the same grant again while it lasts (not extended). In any other state, or
 /// lapsed, a row with this nonce answers "never", `Pending` too: the lease that it began has ended.
 ///
@@ -646,6 +657,7 @@ impl Command {
             | Self::RecordMalformed(_)
             | Self::CreateTenant(_)
             | Self::CreateJob(_)
+            | Self::ChangeJob(_)
             | Self::DeleteJob(_)
             | Self::TriggerJob(_)
             | Self::CancelExecution(_)
@@ -681,6 +693,7 @@ impl Command {
             Self::RecordMalformed(_) => CommandKind::RecordMalformed,
             Self::CreateTenant(_) => CommandKind::CreateTenant,
             Self::CreateJob(_) => CommandKind::CreateJob,
+            Self::ChangeJob(_) => CommandKind::ChangeJob,
             Self::DeleteJob(_) => CommandKind::DeleteJob,
             Self::TriggerJob(_) => CommandKind::TriggerJob,
             Self::CancelExecution(_) => CommandKind::CancelExecution,
@@ -738,6 +751,8 @@ crate::execution::named!(
         CreateTenant = "create_tenant",
         /// See [`Command::CreateJob`].
         CreateJob = "create_job",
+        /// See [`Command::ChangeJob`].
+        ChangeJob = "change_job",
         /// See [`Command::DeleteJob`].
         DeleteJob = "delete_job",
         /// See [`Command::TriggerJob`].

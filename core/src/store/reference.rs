@@ -8,7 +8,7 @@
 //! - `materialise`: due jobs. - `dispatch`: retries, waits and the outbox.
 //! - `acquire`: execution leases, their renewal, and putting off. - `finish`: the ends of runs.
 //! - `sweep`: what is found and repaired. - `operator`: tenants, jobs, triggers, cancels.
-//! - `dead_letters`: replays and purges.
+//! - `change_job`: edits, pauses and resumes. - `dead_letters`: replays and purges.
 //! - `transition`: the one way in which an execution changes its state. - `refusal`: the record of refusals.
 //!
 //! A command that picks rows picks the first by key. Where several connections act at once a store may pass over
@@ -30,6 +30,7 @@ use crate::store::tables::{Contents, RefusalKey, Tables};
 use crate::time::Timestamp;
 
 mod acquire;
+mod change_job;
 mod dead_letters;
 mod dispatch;
 mod finish;
@@ -114,6 +115,7 @@ impl ReferenceStore {
             Command::RecordMalformed(report) => call.record_malformed(report),
             Command::CreateTenant(ask) => Reply::TenantCreated(call.create_tenant(ask)),
             Command::CreateJob(ask) => Reply::JobCreated(call.create_job(ask)),
+            Command::ChangeJob(ask) => Reply::JobChanged(call.change_job(ask)),
             Command::DeleteJob(ask) => Reply::JobDeleted(call.delete_job(ask)),
             Command::TriggerJob(ask) => Reply::JobTriggered(call.trigger_job(ask)),
             Command::CancelExecution(ask) => Reply::ExecutionCancelled(call.cancel_execution(ask)),

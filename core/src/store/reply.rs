@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::execution::{CancelState, ExecutionState, LeaseSign};
 use crate::fencing::FencingToken;
 use crate::id::{DispatchNo, ExecutionId, JobId, JobVersion, NodeId, Occurrence, TenantId};
-use crate::job::{Payload, StoredDefinition, Unreadable};
+use crate::job::{Payload, Standing, StoredDefinition, Unreadable};
 use crate::lease::{HeldLease, RunId};
 use crate::partition::PartitionId;
 use crate::replay::NotReplayable;
@@ -93,6 +93,8 @@ pub enum Reply {
     TenantCreated(CreateTenantReply),
     /// To `CreateJob`.
     JobCreated(CreateJobReply),
+    /// To `ChangeJob`.
+    JobChanged(ChangeJobReply),
     /// To `DeleteJob`.
     JobDeleted(DeleteJobReply),
     /// To `TriggerJob`.
@@ -147,6 +149,12 @@ pub struct DueJob {
     pub version: JobVersion,
     /// The definition in force.
     pub definition: Arc<StoredDefinition>,
+    /// Whether it fires by itself now.
+    pub standing: Standing,
+    /// From when this version decides.
+    pub effective_from: Timestamp,
+    /// The versions before it that decide about what follows the watermark, oldest first; mostly none.
+    pub earlier: Vec<EarlierVersion>,
     /// The watermark.
     pub recorded_through: Timestamp,
     /// The next nominal fire.
@@ -157,6 +165,19 @@ pub struct DueJob {
     pub runs: u64,
     /// What an earlier reader could not read.
     pub unreadable: Option<Unreadable>,
+}
+
+/// A version that was in force before the current one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EarlierVersion {
+    /// Which.
+    pub version: JobVersion,
+    /// Its definition.
+    pub definition: Arc<StoredDefinition>,
+    /// Whether the job fired by itself meanwhile.
+    pub standing: Standing,
+    /// From when it decided.
+    pub effective_from: Timestamp,
 }
 
 /// What became of one job of a `Materialise`.
@@ -410,6 +431,39 @@ pub enum CreateJobReply {
     NoTenant,
     /// The reading of the clock that it was planned on is too old, or ahead: read it again and plan again.
     PlanExpired,
+}
+
+/// Whether a job was edited, paused or resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChangeJobReply {
+    /// It was.
+    Changed {
+        /// The version that this made.
+        version: JobVersion,
+    },
+    /// This request had changed it before.
+    Repeated {
+        /// The version that it made then.
+        version: JobVersion,
+    },
+    /// It stands as was asked for; nothing was written.
+    Already {
+        /// The current version.
+        version: JobVersion,
+    },
+    /// The job has another version than was expected.
+    VersionChanged {
+        /// The current one.
+        current: JobVersion,
+    },
+    /// The watermark has moved, or the reading of the clock is too old or ahead: read again and plan again.
+    PlanExpired,
+    /// Too many versions have fires that nobody has recorded yet.
+    LedgerBehind,
+    /// The request id was used for something else.
+    RequestReused,
+    /// The job is deleted, or no such job of this tenant.
+    NotFound,
 }
 
 /// Whether a job was deleted.

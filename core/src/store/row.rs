@@ -12,7 +12,7 @@ use crate::execution::{
 };
 use crate::fencing::FencingToken;
 use crate::id::{DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, Occurrence, TenantId};
-use crate::job::{Payload, StoredDefinition, Unreadable};
+use crate::job::{Payload, Standing, StoredDefinition, Unreadable};
 use crate::lease::LeaseResource;
 use crate::limits::LIVENESS_AHEAD_MAX;
 use crate::partition::PartitionId;
@@ -121,6 +121,10 @@ pub struct JobRow {
     pub version: JobVersion,
     /// Whether it is still there.
     pub state: JobState,
+    /// Whether it fires by itself.
+    pub standing: Standing,
+    /// The version that brought this standing: it says who and why.
+    pub standing_since: JobVersion,
     /// The definition in force.
     pub definition: Arc<StoredDefinition>,
     /// From when this version decides.
@@ -139,7 +143,8 @@ pub struct JobRow {
     pub created_at: Timestamp,
 }
 
-/// `job_version`: key (`job`, `version`). Appended to, never changed.
+/// `job_version`: key (`job`, `version`). Appended to by each edit, pause and resume, never changed: the whole history
+/// of what governs a job. A version decides from its `effective_from` until that of the next one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JobVersionRow {
     /// The job.
@@ -152,6 +157,14 @@ pub struct JobVersionRow {
     pub definition: Arc<StoredDefinition>,
     /// From when it decides.
     pub effective_from: Timestamp,
+    /// Whether the job fires by itself meanwhile.
+    pub standing: Standing,
+    /// The version that brought this standing: this one, or an earlier one where this is an edit.
+    pub standing_since: JobVersion,
+    /// Who made it, where that was said.
+    pub actor: Option<Arc<str>>,
+    /// Why, where that was said.
+    pub reason: Option<Arc<str>>,
 }
 
 /// `execution`: key `id`. One occurrence, its lease and its lag stamps.
@@ -389,8 +402,24 @@ pub struct RequestRow {
     pub job: JobId,
     /// The execution that it made.
     pub execution: Option<ExecutionId>,
+    /// The version of the job that it made, where it changed one.
+    pub version: Option<JobVersion>,
     /// When.
     pub at: Timestamp,
+}
+
+impl RequestRow {
+    /// Whether it stands for a creation that was asked for like this.
+    #[must_use]
+    pub fn made_a_job(&self, fingerprint: uuid::Uuid) -> bool {
+        self.fingerprint == fingerprint && self.execution.is_none() && self.version.is_none()
+    }
+
+    /// The version that it made of a job, if it stands for a change of that job that was asked for like this.
+    #[must_use]
+    pub fn changed_job(&self, job: JobId, fingerprint: uuid::Uuid) -> Option<JobVersion> {
+        self.version.filter(|_| self.fingerprint == fingerprint && self.job == job)
+    }
 }
 
 /// `malformed_message`: key `digest`. What arrived from the broker and could not be read.

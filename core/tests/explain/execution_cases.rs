@@ -3,9 +3,10 @@
 use fencepost_core::execution::{
     AttemptEnd, CancelState, DeadLetterReason, ExecutionState as S, LeaseSign, SkipReason, WaitReason,
 };
-use fencepost_core::explain::ExecutionFacts;
+use fencepost_core::explain::{ExecutionFacts, StandingSaid};
 use fencepost_core::fencing::FencingToken;
-use fencepost_core::id::{DispatchNo, ExecutionId, Occurrence};
+use fencepost_core::id::{DispatchNo, ExecutionId, JobVersion, Occurrence};
+use fencepost_core::job::Standing;
 use fencepost_core::retry;
 use fencepost_core::store::row::{DeadLetterRow, JobState, NodeState, OutboxRow, RefusedAction};
 use fencepost_core::time::{Span, Timestamp};
@@ -21,6 +22,21 @@ fn letter(facts: &mut ExecutionFacts) -> &mut DeadLetterRow {
 /// Every case by the name of its golden.
 pub(crate) fn all() -> Vec<(&'static str, ExecutionFacts)> {
     [pending(), retrying(), running(), given_up(), cancelled(), ended()].concat()
+}
+
+/// Its job was paused right after the fire.
+fn paused(facts: ExecutionFacts) -> ExecutionFacts {
+    facts.with(|facts| {
+        facts.job.standing = Standing::Paused;
+        facts.job.version = JobVersion(2);
+        facts.job.standing_since = JobVersion(2);
+        facts.execution.waits = 0;
+        facts.standing = StandingSaid {
+            at: at("09:00:00.500"),
+            actor: Some("Zoë".into()),
+            reason: Some("the disk is full".into()),
+        };
+    })
 }
 
 fn pending() -> Vec<(&'static str, ExecutionFacts)> {
@@ -72,6 +88,16 @@ fn pending() -> Vec<(&'static str, ExecutionFacts)> {
             "waiting_unreadable_definition",
             made().defined_by(unreadable()).waits(WaitReason::UnreadableDefinition),
         ),
+        ("waiting_job_paused", paused(made().waits(WaitReason::JobPaused))),
+        ("pending_of_a_paused_job", paused(made().confirmed().later("09:00:20"))),
+        (
+            "waiting_job_resumed",
+            made().waits(WaitReason::JobPaused).with(|facts| {
+                facts.standing.at = at("09:00:00.500");
+                facts.execution.waits = 0;
+            }),
+        ),
+        ("retry_of_a_paused_job", paused(failed_once())),
         ("pending_partition_lapsed", made().with(|facts| facts.partition_lease.expires_at = at("08:59:50"))),
         (
             "pending_partition_released",

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use fencepost_core::execution::{ExecutionState as S, SkipReason};
-use fencepost_core::explain::{JobFacts, RecentExecution};
+use fencepost_core::explain::{JobFacts, RecentExecution, StandingSaid};
 use fencepost_core::id::{ExecutionId, JobVersion, Occurrence};
-use fencepost_core::job::Unreadable;
-use fencepost_core::store::row::{JobState, SkippedRangeRow};
+use fencepost_core::job::{Standing, Unreadable};
+use fencepost_core::store::reply::EarlierVersion;
+use fencepost_core::store::row::{JobState, JobVersionRow, SkippedRangeRow};
 use fencepost_core::time::Timestamp;
 
 use crate::rows::{JOB, TENANT, at, definition, standing, token, unreadable, with_policies};
@@ -53,7 +54,7 @@ fn without_next(facts: JobFacts) -> JobFacts {
 
 /// Every case by the name of its golden.
 pub(crate) fn all() -> Vec<(&'static str, JobFacts)> {
-    [fires(), backlogs(), nevers()].concat()
+    [fires(), changes(), backlogs(), nevers()].concat()
 }
 
 fn fires() -> Vec<(&'static str, JobFacts)> {
@@ -99,6 +100,85 @@ fn fires() -> Vec<(&'static str, JobFacts)> {
         (
             "job_between_owners",
             with(standing(with_policies("")), |facts| facts.partition_lease.expires_at = at("09:00:20")),
+        ),
+    ]
+}
+
+fn said(time: &str) -> StandingSaid {
+    StandingSaid { at: at(time), actor: Some("Zoë".into()), reason: Some("the disk is full".into()) }
+}
+
+/// A version that was made of the usual job.
+fn version(number: u32, time: &str, standing: Standing, since: u32) -> JobVersionRow {
+    let is_edit = since != number;
+    JobVersionRow {
+        job: JOB,
+        version: JobVersion(number),
+        tenant: TENANT,
+        definition: with_policies(""),
+        effective_from: at(time),
+        standing,
+        standing_since: JobVersion(since),
+        actor: (!is_edit).then(|| "Zoë".into()),
+        reason: (!is_edit).then(|| "the disk is full".into()),
+    }
+}
+
+fn changes() -> Vec<(&'static str, JobFacts)> {
+    let paused = with(without_next(standing(with_policies(""))), |facts| {
+        facts.job.standing = Standing::Paused;
+        facts.job.version = JobVersion(3);
+        facts.job.standing_since = JobVersion(3);
+        facts.job.effective_from = at("09:00:10");
+        facts.standing = said("09:00:10");
+        facts.changes = vec![
+            version(2, "08:30:00", Standing::Active, 1),
+            version(3, "09:00:10", Standing::Paused, 3),
+        ];
+        facts.executions = vec![fired("08:29:00", S::Completed), fired("08:31:00", S::Completed)];
+    });
+    vec![
+        ("job_paused", paused),
+        (
+            "job_resumed",
+            with(standing(with_policies("")), |facts| {
+                facts.job.version = JobVersion(3);
+                facts.job.standing_since = JobVersion(3);
+                facts.job.effective_from = at("08:50:00");
+                facts.standing = said("08:50:00");
+                facts.changes = vec![
+                    version(2, "08:39:30", Standing::Paused, 2),
+                    version(3, "08:50:00", Standing::Active, 3),
+                ];
+                facts.pauses = vec![(JobVersion(2), said("08:39:30"))];
+                facts.skipped = vec![
+                    SkippedRangeRow {
+                        reason: SkipReason::Paused,
+                        job_version: JobVersion(2),
+                        ..skipped("08:40:00", "08:49:00")
+                    },
+                    SkippedRangeRow {
+                        reason: SkipReason::Paused,
+                        job_version: JobVersion(2),
+                        ..skipped("08:20:00", "08:20:00")
+                    },
+                ];
+            }),
+        ),
+        (
+            "job_late_over_an_edit",
+            with(standing(definition(r#"{"kind":"cron","expr":"*/5 * * * *"}"#, "")), |facts| {
+                facts.now = at("09:14:45");
+                facts.partition_lease.expires_at = at("09:14:50");
+                facts.job.version = JobVersion(2);
+                facts.job.effective_from = at("09:07:30");
+                facts.earlier = vec![EarlierVersion {
+                    version: JobVersion::FIRST,
+                    definition: with_policies(""),
+                    standing: Standing::Active,
+                    effective_from: at("08:00:00"),
+                }];
+            }),
         ),
     ]
 }

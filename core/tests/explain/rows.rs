@@ -9,12 +9,12 @@ use fencepost_core::config::{SchedulerConfig, WorkerConfig};
 use fencepost_core::execution::{
     AttemptEnd, CancelState, DeadLetterReason, ExecutionState, LeaseSign, WaitReason,
 };
-use fencepost_core::explain::{ExecutionFacts, JobFacts, Spans};
+use fencepost_core::explain::{ExecutionFacts, JobFacts, Spans, StandingSaid};
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{
     DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, Occurrence, TenantId,
 };
-use fencepost_core::job::{JobDefinition, StoredDefinition};
+use fencepost_core::job::{JobDefinition, Standing, StoredDefinition};
 use fencepost_core::lease::LeaseResource;
 use fencepost_core::partition::PartitionId;
 use fencepost_core::store::row::{
@@ -66,6 +66,8 @@ pub(crate) fn job(definition: Arc<StoredDefinition>) -> JobRow {
         partition: PartitionId::of(JOB),
         version: JobVersion::FIRST,
         state: JobState::Active,
+        standing: Standing::Active,
+        standing_since: JobVersion::FIRST,
         definition,
         effective_from: at("08:00:00"),
         recorded_through: at("09:00:00"),
@@ -92,6 +94,11 @@ pub(crate) fn node(id: NodeId, role: NodeRole, label: &str, seen_at: Timestamp) 
         started_at: at("07:00:00"),
         seen_at,
     }
+}
+
+/// How a job stands that nobody paused or resumed.
+fn as_created() -> StandingSaid {
+    StandingSaid { at: at("08:00:00"), actor: None, reason: None }
 }
 
 fn execution() -> ExecutionRow {
@@ -162,6 +169,7 @@ pub(crate) fn made() -> ExecutionFacts {
         dead_letter: None,
         refusals: Vec::new(),
         job: job(Arc::clone(&definition)),
+        standing: as_created(),
         definition,
         partition_lease: lease(LeaseResource::Partition(execution.partition), Some(SCHEDULER), ahead),
         leadership: lease(LeaseResource::Leadership, Some(SCHEDULER), ahead),
@@ -366,6 +374,10 @@ pub(crate) fn standing(definition: Arc<StoredDefinition>) -> JobFacts {
     let job = job(definition);
     JobFacts {
         now,
+        standing: as_created(),
+        earlier: Vec::new(),
+        changes: Vec::new(),
+        pauses: Vec::new(),
         executions: Vec::new(),
         skipped: Vec::new(),
         live: vec![(ExecutionState::Running, 1)],

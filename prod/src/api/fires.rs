@@ -69,7 +69,7 @@ pub(super) const AN_INSTANT: &str = "an instant in RFC 3339, such as 2026-01-31T
 
 /// Preview a job's next fires, by its definition and the runs that it has had, with what daylight saving does to them.
 #[utoipa::path(get, path = "/v1/jobs/{id}/fires", params(("id" = uuid::Uuid, Path), ("after" = Option<String>, Query),
-    ("count" = Option<u32>, Query)), responses((status = 200, description = "The fires; none for a deleted job", body = FiresView),
+    ("count" = Option<u32>, Query)), responses((status = 200, description = "The fires; none for a deleted or paused job", body = FiresView),
     (status = 404, description = "This tenant has no such job", body = Problem),
     (status = 409, description = "This version cannot read the job's definition", body = Problem)))]
 pub(super) async fn of_job(

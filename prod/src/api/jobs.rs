@@ -6,7 +6,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::header::LOCATION;
+use axum::http::header::{ETAG, LOCATION};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use fencepost_core::id::{JobId, Occurrence, TenantId};
@@ -22,6 +22,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::auth::Caller;
+use super::job_changes::entity_tag;
 use super::problem::Problem;
 use super::query::{Cursor, Parameters, idempotency_key, json_body, path_id};
 use super::state::ApiState;
@@ -29,7 +30,7 @@ use super::views::{self, ExecutionView, JobView, Page};
 use crate::handler::check_payload;
 
 /// How often a job is planned again because the store's clock had moved on too far.
-const PLANS_MAX: u32 = 3;
+pub(super) const PLANS_MAX: u32 = 3;
 
 /// Create a job. With an `Idempotency-Key`, a repeat answers 200 and the job of the first time.
 #[utoipa::path(post, path = "/v1/jobs", request_body = serde_json::Value, responses(
@@ -57,7 +58,8 @@ pub(super) async fn create(
         match created(state.execute(&Command::CreateJob(command.clone())).await?.reply) {
             CreateJobReply::Created => return answer_created(&state, &command).await,
             CreateJobReply::Repeated { job } => {
-                return Ok(Json(job_view(&state, tenant, job).await?).into_response());
+                let view = job_view(&state, tenant, job).await?;
+                return Ok(([(ETAG, entity_tag(&view))], Json(view)).into_response());
             }
             CreateJobReply::RequestReused => {
                 return Err(Problem::key_reused("this key had made a job of another definition"));
@@ -81,7 +83,8 @@ fn created(reply: Reply) -> CreateJobReply {
 async fn answer_created(state: &ApiState, command: &CreateJob) -> Result<Response, Problem> {
     let view = job_view(state, command.tenant, command.job).await?;
     let location = format!("/v1/jobs/{}", command.job);
-    Ok((StatusCode::CREATED, [(LOCATION, location)], Json(view)).into_response())
+    let headers = [(LOCATION, location), (ETAG, entity_tag(&view))];
+    Ok((StatusCode::CREATED, headers, Json(view)).into_response())
 }
 
 /// The same for the same definition, however it was written down.
@@ -90,7 +93,7 @@ fn fingerprint(definition: &JobDefinition) -> Uuid {
     Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes())
 }
 
-async fn job_view(state: &ApiState, tenant: TenantId, job: JobId) -> Result<JobView, Problem> {
+pub(super) async fn job_view(state: &ApiState, tenant: TenantId, job: JobId) -> Result<JobView, Problem> {
     views::job(&state.reads, tenant, job).await?.ok_or_else(|| Problem::not_found("job", job))
 }
 
@@ -108,7 +111,7 @@ pub(super) async fn list(
     Ok(Json(Page::of(jobs, limit, |job| Cursor { at: job.created_at(), id: job.id() })))
 }
 
-/// Show a job, deleted or not.
+/// Show a job, deleted or not. `ETag` is its version, for an edit's `If-Match`.
 #[utoipa::path(get, path = "/v1/jobs/{id}", params(("id" = Uuid, Path)), responses(
     (status = 200, description = "The job", body = JobView),
     (status = 404, description = "This tenant has no such job", body = Problem)))]
@@ -116,8 +119,9 @@ pub(super) async fn show(
     State(state): State<ApiState>,
     Caller(tenant): Caller,
     Path(id): Path<String>,
-) -> Result<Json<JobView>, Problem> {
-    job_view(&state, tenant, path_id("job", &id)?).await.map(Json)
+) -> Result<Response, Problem> {
+    let view = job_view(&state, tenant, path_id("job", &id)?).await?;
+    Ok(([(ETAG, entity_tag(&view))], Json(view)).into_response())
 }
 
 /// What a delete did.

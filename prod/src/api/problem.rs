@@ -8,6 +8,7 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use fencepost_core::id::JobVersion;
 use fencepost_core::job::DefinitionError;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -29,11 +30,15 @@ pub(super) struct Problem {
     /// A JSON pointer to the field of the body, or the name of the parameter or header.
     #[serde(skip_serializing_if = "Option::is_none")]
     pointer: Option<String>,
+    /// The version of the job that is current, where another was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current_version: Option<u32>,
 }
 
 impl Problem {
     fn new(status: StatusCode, kind: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
-        Self { kind, title, status: status.as_u16(), detail: detail.into(), pointer: None }
+        let detail = detail.into();
+        Self { kind, title, status: status.as_u16(), detail, pointer: None, current_version: None }
     }
 
     /// The same, at a field.
@@ -82,6 +87,29 @@ impl Problem {
     /// 409: it cannot be replayed, or not so.
     pub(super) fn not_replayable(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, "not-replayable", "It cannot be replayed", detail)
+    }
+
+    /// 409: what was changed before is not in the ledger yet.
+    pub(super) fn ledger_behind(detail: &str) -> Self {
+        Self::new(StatusCode::CONFLICT, "ledger-behind", "The ledger of the job is behind", detail)
+    }
+
+    /// 412: the job has another version than the one that was edited.
+    pub(super) fn moved_on(current: JobVersion) -> Self {
+        let detail = format!(
+            "the job has version {} by now; look at it, and edit that (If-Match: \"{}\")",
+            current.0, current.0
+        );
+        let title = "The job was changed meanwhile";
+        let problem = Self::new(StatusCode::PRECONDITION_FAILED, "version-changed", title, detail);
+        Self { current_version: Some(current.0), ..problem.at("If-Match") }
+    }
+
+    /// 428: an edit does not say which version it is of.
+    pub(super) fn no_precondition() -> Self {
+        let detail = "send If-Match with the ETag of the job as it was shown, so that nobody's edit is overwritten";
+        let title = "The version that is edited is not named";
+        Self::new(StatusCode::PRECONDITION_REQUIRED, "version-required", title, detail).at("If-Match")
     }
 
     /// 503: try again.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fencepost_core::execution::ExecutionState;
 use fencepost_core::id::{ExecutionId, JobId, TenantId};
-use fencepost_core::job::{JobDefinition, StoredDefinition};
+use fencepost_core::job::{JobDefinition, Standing, StoredDefinition};
 use fencepost_core::store::row::JobState;
 use fencepost_core::time::Timestamp;
 use serde::{Serialize, Serializer};
@@ -71,7 +71,8 @@ pub(super) struct JobView {
     #[schema(value_type = Option<String>)]
     name: Option<Arc<str>>,
     state: String,
-    /// The optimistic lock.
+    standing: StandingView,
+    /// The optimistic lock; also its `ETag`.
     version: i64,
     partition: i16,
     #[serde(serialize_with = "instant")]
@@ -92,6 +93,21 @@ pub(super) struct JobView {
     unreadable: Option<UnreadableView>,
 }
 
+/// Whether a job fires by itself, and how that came about.
+#[derive(Debug, Serialize, ToSchema)]
+struct StandingView {
+    /// `active` or `paused`.
+    state: String,
+    /// From when on.
+    #[serde(serialize_with = "instant")]
+    #[schema(value_type = String, format = DateTime)]
+    since: Timestamp,
+    /// Who paused or resumed it; null where nobody did.
+    actor: Option<String>,
+    /// Why.
+    reason: Option<String>,
+}
+
 /// Why a job's definition cannot be read, and so does not fire.
 #[derive(Debug, Serialize, ToSchema)]
 struct UnreadableView {
@@ -109,13 +125,17 @@ impl JobView {
         self.definition.as_deref()
     }
 
+    pub(super) const fn version(&self) -> i64 {
+        self.version
+    }
+
     pub(super) fn id(&self) -> Uuid {
         self.id.as_uuid()
     }
 
-    /// Whether it still fires.
+    /// Whether it fires by itself as things stand.
     pub(super) fn fires(&self) -> bool {
-        self.state == JobState::Active.name()
+        self.state == JobState::Active.name() && self.standing.state == Standing::Active.name()
     }
 
     /// Scheduled executions so far.
@@ -127,6 +147,10 @@ impl JobView {
 struct JobColumns {
     id: Uuid,
     state: String,
+    standing: String,
+    standing_from: i64,
+    actor: Option<String>,
+    reason: Option<String>,
     version: i64,
     partition: i16,
     created_at: i64,
@@ -162,6 +186,12 @@ impl From<JobColumns> for JobView {
             id: JobId::from_uuid(row.id),
             name: definition.as_ref().map(|definition| Arc::clone(&definition.name)),
             state: row.state,
+            standing: StandingView {
+                state: row.standing,
+                since: Timestamp::from_micros(row.standing_from),
+                actor: row.actor,
+                reason: row.reason,
+            },
             version: row.version,
             partition: row.partition,
             created_at: Timestamp::from_micros(row.created_at),
@@ -178,9 +208,11 @@ impl From<JobColumns> for JobView {
 pub(super) async fn job(pool: &PgPool, tenant: TenantId, job: JobId) -> Result<Option<JobView>, sqlx::Error> {
     let row = sqlx::query_as!(
         JobColumns,
-        "SELECT id, state, version, partition, created_at, next_fire_time, recorded_through, runs, definition,
-                unreadable_reason, unreadable_schema, unreadable_zone_data
-         FROM job WHERE id = $1 AND tenant = $2",
+        "SELECT j.id, j.state, j.standing, s.effective_from AS standing_from, s.actor, s.reason, j.version, j.partition,
+                j.created_at, j.next_fire_time, j.recorded_through, j.runs, j.definition, j.unreadable_reason,
+                j.unreadable_schema, j.unreadable_zone_data
+         FROM job j JOIN job_version s ON s.job = j.id AND s.version = j.standing_since
+         WHERE j.id = $1 AND j.tenant = $2",
         job.as_uuid(),
         tenant.as_uuid(),
     )
@@ -198,10 +230,14 @@ pub(super) async fn jobs(
 ) -> Result<Vec<JobView>, sqlx::Error> {
     let rows = sqlx::query_as!(
         JobColumns,
-        "SELECT id, state, version, partition, created_at, next_fire_time, recorded_through, runs, definition,
-                unreadable_reason, unreadable_schema, unreadable_zone_data
-         FROM job WHERE tenant = $1 AND state = 'active' AND (created_at, id) < ($2, $3)
-         ORDER BY created_at DESC, id DESC LIMIT $4",
+        "SELECT j.id, j.state, j.standing, s.effective_from AS standing_from, s.actor, s.reason, j.version, j.partition,
+                j.created_at, j.next_fire_time, j.recorded_through, j.runs, j.definition, j.unreadable_reason,
+                j.unreadable_schema, j.unreadable_zone_data
+         FROM (
+           SELECT * FROM job WHERE tenant = $1 AND state = 'active' AND (created_at, id) < ($2, $3)
+           ORDER BY created_at DESC, id DESC LIMIT $4) AS j
+         JOIN job_version s ON s.job = j.id AND s.version = j.standing_since
+         ORDER BY j.created_at DESC, j.id DESC",
         tenant.as_uuid(),
         before.at.as_micros(),
         before.id,

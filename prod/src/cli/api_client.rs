@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, IF_MATCH};
 use reqwest::{Client, Method, StatusCode, Url};
 use serde_json::Value;
 
@@ -40,6 +40,8 @@ pub(super) struct Ask<'a> {
     pub(super) body: Option<Value>,
     /// The `Idempotency-Key`.
     pub(super) request: Option<&'a str>,
+    /// The `If-Match`.
+    pub(super) if_match: Option<String>,
 }
 
 /// The API of one tenant.
@@ -98,6 +100,9 @@ impl ApiClient {
         }
         if let Some(key) = ask.request {
             request = request.header("Idempotency-Key", key);
+        }
+        if let Some(tag) = ask.if_match {
+            request = request.header(IF_MATCH, tag);
         }
         let response = request.send().await.map_err(|error| self.out_of_reach(&error))?;
         let status = response.status();

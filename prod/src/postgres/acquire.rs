@@ -2,17 +2,23 @@
 //!
 //! What it did not touch is looked at afterwards, without a lock: it is running, has ended, waits for its
 //! retry, or its message is a resend. An item that became grantable between the two looks goes round again.
+//!
+//! What a pause of its job holds back is not granted. Whether a job is paused is asked twice: by the statement's own
+//! snapshot, and once more for the whole batch when its rows are held, since a snapshot taken before a row was waited
+//! for knows nothing of a pause that was committed before the row's last change (`no_job_is_paused` begins such a
+//! batch anew). That it is held back is written while the job is locked against a resume, which lifts it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_core::execution::ExecutionState;
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{ExecutionId, NodeId};
 use fencepost_core::lease::may_be_taken;
+use fencepost_core::limits::PAUSE_RECHECK;
 use fencepost_core::store::command::{AcquireExecution, AcquireExecutions};
 use fencepost_core::store::reply::{AcquireReply, Grant, Reply, StoreReply};
 use fencepost_core::time::Timestamp;
-use sqlx::PgConnection;
+use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use super::context::{Context, micros};
@@ -33,7 +39,10 @@ pub(super) async fn acquire(
     for _ in 0..ROUNDS_MAX {
         grant(conn, ask, &mut now, &mut replies).await?;
         if replies.iter().any(Option::is_none) {
-            explain(cx, conn, ask, &mut now, &mut replies).await?;
+            let held_back = explain(cx, conn, ask, &mut now, &mut replies).await?;
+            if !held_back.is_empty() {
+                hold_back(conn, ask, now, &held_back, &mut replies).await?;
+            }
         }
         if replies.iter().all(Option::is_some) {
             let now = match now {
@@ -69,7 +78,7 @@ async fn grant(
 ) -> Result<(), Fault> {
     let open = open_items(ask, replies);
     let rows = sqlx::query!(
-        r#"WITH clock AS MATERIALIZED (SELECT store_now($1) AS now)
+        r#"WITH clock AS MATERIALIZED (SELECT store_now($1) AS now), granted AS (
            UPDATE execution e SET state = 'running', token = e.token + 1, owner = $2, nonce = i.nonce,
              nonce_node = $2, expires_at = c.now + $3::int8, start_seen = false, waiting = NULL,
              next_try_at = NULL, waits = 0, redispatches = 0, started_at = NULL,
@@ -83,8 +92,15 @@ async fn grant(
              AS i (id, nonce, published_at, held)
            WHERE e.id = ANY (ARRAY[i.id]) AND e.state = 'pending' AND e.token < 9223372036854775807
              AND (e.nonce_node IS DISTINCT FROM $2 OR e.nonce <> i.nonce)
-           RETURNING e.id, e.token, e.attempts, e.due_at, e.leased_at AS "leased_at!", e.cancel_requested,
-             c.now AS "now!""#,
+             AND (e.occurrence <> 'scheduled'
+               OR (SELECT p.id FROM job p WHERE p.id = e.job AND p.standing = 'paused') IS NULL)
+           RETURNING e.id, e.job, e.occurrence, e.token, e.attempts, e.due_at, e.leased_at, e.cancel_requested,
+             c.now),
+           last_look AS MATERIALIZED (
+             SELECT no_job_is_paused(array_agg(job) FILTER (WHERE occurrence = 'scheduled')) AS passed FROM granted)
+           SELECT g.id AS "id!", g.token AS "token!", g.attempts AS "attempts!", g.due_at AS "due_at!",
+             g.leased_at AS "leased_at!", g.cancel_requested AS "cancel_requested!", g.now AS "now!"
+           FROM granted g, last_look l WHERE l.passed"#,
         *now,
         ask.node.as_uuid(),
         micros(ask.ttl),
@@ -120,22 +136,38 @@ struct HeldColumns {
     due_at: i64,
     leased_at: Option<i64>,
     cancel_requested: bool,
+    job: Uuid,
+    is_waiting: bool,
+    /// Whether it is of a fire whose job is paused.
+    is_paused: bool,
 }
 
-/// Answers what was not granted, as things stand. Leaves open what could be granted by now.
+/// What becomes of an item that was not granted.
+enum Answer {
+    Reply(AcquireReply),
+    /// Its job is paused, and that is to be recorded.
+    HoldBack,
+    /// It could be granted.
+    Open,
+}
+
+/// Answers what was not granted, as things stand. Leaves open what could be granted by now, and what is to be held
+/// back, which it returns with its job.
 async fn explain(
     cx: &Context<'_>,
     conn: &mut PgConnection,
     ask: &AcquireExecutions,
     now: &mut Option<i64>,
     replies: &mut [Option<AcquireReply>],
-) -> Result<(), Fault> {
+) -> Result<BTreeMap<ExecutionId, Uuid>, Fault> {
     let ids: Vec<Uuid> = open_items(ask, replies).keys().map(|id| id.as_uuid()).collect();
     let rows = sqlx::query_as!(
         HeldColumns,
-        "SELECT e.id, e.state, e.token, e.attempts, e.nonce, e.nonce_node, e.expires_at, e.due_at, e.leased_at,
-           e.cancel_requested
-         FROM unnest($1::uuid[]) AS i (id) JOIN execution e ON e.id = ANY (ARRAY[i.id])",
+        r#"SELECT e.id, e.state, e.token, e.attempts, e.nonce, e.nonce_node, e.expires_at, e.due_at, e.leased_at,
+           e.cancel_requested, e.job, e.waiting IS NOT NULL AS "is_waiting!",
+           e.occurrence = 'scheduled' AND (
+             SELECT p.id FROM job p WHERE p.id = e.job AND p.standing = 'paused') IS NOT NULL AS "is_paused!"
+         FROM unnest($1::uuid[]) AS i (id) JOIN execution e ON e.id = ANY (ARRAY[i.id])"#,
         &ids,
     )
     .fetch_all(&mut *conn)
@@ -145,30 +177,81 @@ async fn explain(
         None => *now.insert(cx.clock(conn).await?),
     };
     let rows: BTreeMap<Uuid, HeldColumns> = rows.into_iter().map(|row| (row.id, row)).collect();
+    let mut held_back = BTreeMap::new();
     for (at, item) in ask.items.iter().enumerate() {
-        if replies[at].is_none() {
-            replies[at] = match rows.get(&item.execution.as_uuid()) {
-                None => Some(AcquireReply::Absent),
-                Some(row) => answer(row, ask.node, item, Timestamp::from_micros(now))?,
-            };
+        if replies[at].is_some() {
+            continue;
         }
+        let Some(row) = rows.get(&item.execution.as_uuid()) else {
+            replies[at] = Some(AcquireReply::Absent);
+            continue;
+        };
+        match answer(row, ask.node, item, Timestamp::from_micros(now))? {
+            Answer::Reply(reply) => replies[at] = Some(reply),
+            Answer::HoldBack => {
+                held_back.insert(item.execution, row.job);
+            }
+            Answer::Open => {}
+        }
+    }
+    Ok(held_back)
+}
+
+/// Records that these wait for their jobs to be resumed, and answers them. Of one that moved meanwhile, nothing. It asks
+/// in such words that no index of what is dispatched is offered for what is found by id.
+async fn hold_back(
+    conn: &mut PgConnection,
+    ask: &AcquireExecutions,
+    now: Option<i64>,
+    held_back: &BTreeMap<ExecutionId, Uuid>,
+    replies: &mut [Option<AcquireReply>],
+) -> Result<(), Fault> {
+    let open = open_items(ask, replies);
+    let items: Vec<_> = held_back.keys().filter_map(|id| Some((*id, open.get(id)?))).collect();
+    let jobs: BTreeSet<Uuid> = held_back.values().copied().collect();
+    let mut tx = conn.begin().await?;
+    let paused = sqlx::query_scalar!(
+        "SELECT id FROM job WHERE id = ANY($1) AND standing = 'paused' ORDER BY id FOR SHARE",
+        &jobs.into_iter().collect::<Vec<_>>(),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    let rows = sqlx::query_scalar!(
+        "UPDATE execution e SET waiting = 'job_paused', next_try_at = store_now($1) + $2
+         FROM unnest($3::uuid[], $4::int8[]) AS i (id, nonce)
+         WHERE e.id = ANY (ARRAY[i.id]) AND e.state = 'pending' AND num_nulls(e.waiting) = 1 AND e.job = ANY($5)
+           AND (e.nonce_node IS DISTINCT FROM $6 OR e.nonce <> i.nonce)
+         RETURNING e.id",
+        now,
+        micros(PAUSE_RECHECK),
+        &items.iter().map(|(id, _)| id.as_uuid()).collect::<Vec<_>>(),
+        &items.iter().map(|(_, (_, item))| stored_nonce(item.nonce)).collect::<Vec<_>>(),
+        &paused,
+        ask.node.as_uuid(),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    for id in rows {
+        let (at, _) = open[&ExecutionId::from_uuid(id)];
+        replies[at] = Some(AcquireReply::NotNow { state: ExecutionState::Pending });
     }
     Ok(())
 }
 
-/// What an item is told of a row that it was not granted; `None` where it could be granted.
+/// What an item is told of a row that it was not granted.
 fn answer(
     row: &HeldColumns,
     node: NodeId,
     item: &AcquireExecution,
     now: Timestamp,
-) -> Result<Option<AcquireReply>, Fault> {
+) -> Result<Answer, Fault> {
     let state = read::state(&row.state)?;
     if row.nonce_node == Some(node.as_uuid()) && row.nonce == stored_nonce(item.nonce) {
         let runs_on =
             state == ExecutionState::Running && !may_be_taken(Timestamp::from_micros(row.expires_at), now);
         let leased_at = read::instant(row.leased_at).filter(|_| runs_on);
-        return Ok(Some(match leased_at {
+        return Ok(Answer::Reply(match leased_at {
             Some(leased_at) => AcquireReply::Granted(Grant {
                 token: FencingToken::from_i64(row.token),
                 attempts: read::count("execution.attempts", row.attempts)?,
@@ -179,14 +262,18 @@ fn answer(
         }));
     }
     Ok(match state {
-        ExecutionState::Pending if row.token == i64::MAX => Some(AcquireReply::Never { state }),
-        ExecutionState::Pending => None,
-        ExecutionState::RetryWait => Some(AcquireReply::NotNow { state }),
+        ExecutionState::Pending if row.is_paused && row.is_waiting => {
+            Answer::Reply(AcquireReply::NotNow { state })
+        }
+        ExecutionState::Pending if row.is_paused => Answer::HoldBack,
+        ExecutionState::Pending if row.token == i64::MAX => Answer::Reply(AcquireReply::Never { state }),
+        ExecutionState::Pending => Answer::Open,
+        ExecutionState::RetryWait => Answer::Reply(AcquireReply::NotNow { state }),
         ExecutionState::Running
         | ExecutionState::Completed
         | ExecutionState::DeadLettered
         | ExecutionState::Failed
         | ExecutionState::Cancelled
-        | ExecutionState::Skipped => Some(AcquireReply::Never { state }),
+        | ExecutionState::Skipped => Answer::Reply(AcquireReply::Never { state }),
     })
 }

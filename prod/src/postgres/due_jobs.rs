@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fencepost_core::id::{JobId, JobVersion, TenantId};
-use fencepost_core::job::Unreadable;
+use fencepost_core::job::{Standing, Unreadable};
 use fencepost_core::lease::{HeldLease, LeaseResource};
 use fencepost_core::partition::PartitionId;
 use fencepost_core::store::command::{PutOffJobs, ScanDueJobs, lease_of};
@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::context::{Context, later};
 use super::definitions;
+use super::earlier_versions;
 use super::fault::Fault;
 use super::guard::Guards;
 use super::outbox::stored_partition;
@@ -45,6 +46,7 @@ pub(super) async fn scan(
               WHERE n.next_fire_time IS NOT NULL AND n.partition = ANY($2) AND n.next_try_at > c.now
               ORDER BY n.next_try_at LIMIT 1) AS next_due,
              j.id AS "id?", j.tenant AS "tenant?", j.partition AS "partition?", j.version AS "version?",
+             j.standing AS "standing?", j.effective_from AS "effective_from?",
              j.recorded_through AS "recorded_through?", j.next_fire_time AS "next_fire_time?",
              j.next_try_at AS "next_try_at?", j.runs AS "runs?", j.unreadable_reason AS "unreadable_reason?",
              j.unreadable_schema AS "unreadable_schema?", j.unreadable_zone_data AS "unreadable_zone_data?"
@@ -65,11 +67,17 @@ pub(super) async fn scan(
     let (now, next_due) = (first.now, read::instant(first.next_due));
     let mut jobs = Vec::with_capacity(rows.len());
     let mut keys = Vec::with_capacity(rows.len());
+    let mut changed = Vec::new();
     for row in &rows {
         if let (Some(id), Some(version)) = (row.id, row.version) {
             keys.push((JobId::from_uuid(id), JobVersion(read::count("job.version", version)?)));
+            let first = row.recorded_through.map(|through| through.saturating_add(1));
+            if let Some(first) = first.filter(|first| row.effective_from > Some(*first)) {
+                changed.push((id, version, first));
+            }
         }
     }
+    let mut earlier = earlier_versions::of(cx, conn, &changed).await?;
     let known = cx.definitions.of(conn, keys.iter().copied()).await?;
     for (row, (job, version)) in rows.into_iter().filter(|row| row.id.is_some()).zip(keys) {
         let unreadable = match (row.unreadable_reason, row.unreadable_schema, row.unreadable_zone_data) {
@@ -84,6 +92,13 @@ pub(super) async fn scan(
             partition: partition(row.partition.ok_or_else(missing)?)?,
             version,
             definition: definitions::one_of(&known, job, version)?,
+            standing: read::named(
+                "job.standing",
+                &row.standing.ok_or_else(missing)?,
+                Standing::from_name,
+            )?,
+            effective_from: instant(row.effective_from)?,
+            earlier: earlier.remove(&job).unwrap_or_default(),
             recorded_through: instant(row.recorded_through)?,
             next_fire_time: instant(row.next_fire_time)?,
             next_try_at: instant(row.next_try_at)?,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fencepost_core::explain::{ExecutionFacts, JobFacts, Spans};
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{EffectId, ExecutionId, JobId, JobVersion, NodeId, TenantId};
-use fencepost_core::job::StoredDefinition;
+use fencepost_core::job::{Standing, StoredDefinition};
 use fencepost_core::lease::LeaseResource;
 use fencepost_core::limits::EXPLAINED_NODES_MAX;
 use fencepost_core::store::row::{JobRow, JobState, LeaseRow, NodeRole, NodeRow, NodeState};
@@ -20,6 +20,7 @@ use super::due_jobs::{partition, unreadable};
 use super::fault::Fault;
 use super::read;
 
+mod changes;
 mod execution;
 mod ledger;
 
@@ -61,6 +62,7 @@ pub(crate) async fn of_execution(
         refusals: execution::refusals(&mut snapshot, id).await?,
         outbox: execution::outbox(&mut snapshot, &row).await?,
         nodes: if row.state.is_terminal() { Vec::new() } else { present_nodes(&mut snapshot).await? },
+        standing: changes::standing(&mut snapshot, &job).await?,
         job,
         definition,
         partition_lease,
@@ -81,17 +83,31 @@ pub(crate) async fn of_job(pool: &PgPool, tenant: TenantId, id: JobId) -> Result
         Some(owner) => node(&mut snapshot, owner).await?,
         None => None,
     };
+    let skipped = ledger::skipped(&mut snapshot, tenant, id).await?;
     let facts = JobFacts {
         now,
         executions: ledger::executions(&mut snapshot, tenant, id).await?,
-        skipped: ledger::skipped(&mut snapshot, tenant, id).await?,
+        pauses: changes::pauses(&mut snapshot, &job, &skipped).await?,
+        skipped,
         live: ledger::live(&mut snapshot, tenant, id).await?,
+        standing: changes::standing(&mut snapshot, &job).await?,
+        earlier: changes::earlier(&mut snapshot, &job).await?,
+        changes: changes::latest(&mut snapshot, &job).await?,
         job,
         partition_lease,
         owner,
     };
     snapshot.commit().await?;
     Ok(Some(facts))
+}
+
+/// A job's row and the clock; `None` where the tenant has none of this id. What a change of it is planned on.
+pub(crate) async fn job_and_clock(
+    pool: &PgPool,
+    tenant: TenantId,
+    id: JobId,
+) -> Result<Option<(Timestamp, JobRow)>, Fault> {
+    job_row(&mut *pool.acquire().await?, tenant, id).await
 }
 
 /// A job's row and the clock.
@@ -101,8 +117,8 @@ async fn job_row(
     id: JobId,
 ) -> Result<Option<(Timestamp, JobRow)>, Fault> {
     let row = sqlx::query!(
-        r#"SELECT store_now(NULL) AS "now!", partition, version, state, definition, effective_from, recorded_through,
-             next_fire_time, next_try_at, runs, created_at, unreadable_reason, unreadable_schema,
+        r#"SELECT store_now(NULL) AS "now!", partition, version, state, standing, standing_since, definition, effective_from,
+             recorded_through, next_fire_time, next_try_at, runs, created_at, unreadable_reason, unreadable_schema,
              unreadable_zone_data
            FROM job WHERE id = $1 AND tenant = $2"#,
         id.as_uuid(),
@@ -121,6 +137,8 @@ async fn job_row(
         partition: partition(row.partition)?,
         version: JobVersion(read::count("job.version", row.version)?),
         state: read::named("job.state", &row.state, JobState::from_name)?,
+        standing: read::named("job.standing", &row.standing, Standing::from_name)?,
+        standing_since: JobVersion(read::count("job.standing_since", row.standing_since)?),
         definition: Arc::new(StoredDefinition::from_text(row.definition.into())),
         effective_from: Timestamp::from_micros(row.effective_from),
         recorded_through: Timestamp::from_micros(row.recorded_through),

@@ -39,7 +39,7 @@ async fn create_within(
     let known = sqlx::query!(
         r#"SELECT EXISTS (SELECT FROM tenant WHERE id = $1) AS "has_tenant!",
              EXISTS (SELECT FROM job WHERE id = $2) AS "has_job!",
-             r.fingerprint AS "fingerprint?", r.job AS "job?", r.execution IS NULL AS "made_a_job!"
+             r.fingerprint AS "fingerprint?", r.job AS "job?", r.execution IS NULL AND r.version IS NULL AS "made_a_job!"
            FROM (SELECT) AS one LEFT JOIN operator_request r ON r.tenant = $1 AND r.request = $3"#,
         ask.tenant.as_uuid(),
         ask.job.as_uuid(),
@@ -90,9 +90,10 @@ async fn insert_job(conn: &mut PgConnection, ask: &CreateJob, now: i64) -> Resul
     }
     let partition = stored_partition(PartitionId::of(ask.job).number());
     let done = sqlx::query!(
-        "INSERT INTO job (id, tenant, partition, version, state, definition, effective_from, recorded_through,
-           next_fire_time, next_try_at, runs, created_at)
-         VALUES ($1, $2, $3, $4, 'active', $5, $6::int8, $7, $8::int8, coalesce($8::int8, $6::int8), 0, $6::int8)
+        "INSERT INTO job (id, tenant, partition, version, state, standing, standing_since, definition, effective_from,
+           recorded_through, next_fire_time, next_try_at, runs, created_at)
+         VALUES ($1, $2, $3, $4, 'active', 'active', $4, $5, $6::int8, $7, $8::int8,
+           coalesce($8::int8, $6::int8), 0, $6::int8)
          ON CONFLICT (id) DO NOTHING",
         ask.job.as_uuid(),
         ask.tenant.as_uuid(),
@@ -109,7 +110,8 @@ async fn insert_job(conn: &mut PgConnection, ask: &CreateJob, now: i64) -> Resul
         return Err(Fault::InMotion { table: "job" });
     }
     sqlx::query!(
-        "INSERT INTO job_version (job, version, tenant, definition, effective_from) VALUES ($1, $2, $3, $4, $5)",
+        "INSERT INTO job_version (job, version, tenant, definition, effective_from, standing, standing_since)
+         VALUES ($1, $2, $3, $4, $5, 'active', $2)",
         ask.job.as_uuid(),
         i64::from(JobVersion::FIRST.0),
         ask.tenant.as_uuid(),

@@ -167,7 +167,7 @@ async fn insert_executions(
         &new.iter().map(|(execution, _)| execution.id.as_uuid()).collect::<Vec<_>>(),
         &new.iter().map(|(_, of)| tenants[&of.item.job].as_uuid()).collect::<Vec<_>>(),
         &new.iter().map(|(_, of)| of.item.job.as_uuid()).collect::<Vec<_>>(),
-        &new.iter().map(|(_, of)| i64::from(of.item.version.0)).collect::<Vec<_>>(),
+        &new.iter().map(|(execution, _)| i64::from(execution.version.0)).collect::<Vec<_>>(),
         &new.iter().map(|(_, of)| stored_partition(of.item.partition.number())).collect::<Vec<_>>(),
         &new.iter().map(|(execution, _)| execution.fire.as_micros()).collect::<Vec<_>>(),
         &new.iter().map(|(execution, _)| execution.key.to_string()).collect::<Vec<_>>(),
@@ -239,7 +239,7 @@ async fn insert_skipped(
         &new.iter().map(|(range, _)| range.through.as_micros()).collect::<Vec<_>>(),
         &new.iter().map(|(_, of)| tenants[&of.item.job].as_uuid()).collect::<Vec<_>>(),
         &new.iter().map(|(range, _)| SkipReason::name(range.reason).to_owned()).collect::<Vec<_>>(),
-        &new.iter().map(|(_, of)| i64::from(of.item.version.0)).collect::<Vec<_>>(),
+        &new.iter().map(|(range, _)| i64::from(range.version.0)).collect::<Vec<_>>(),
         &new.iter().map(|(_, of)| of.token.as_i64()).collect::<Vec<_>>(),
         &new.iter().map(|(range, _)| range.zone_data.to_string()).collect::<Vec<_>>(),
     )

@@ -217,9 +217,9 @@ impl Executions {
     }
 }
 
-/// The definition of the version that an execution was made under. Versions do not change yet, so it is the job's.
+/// The definition of the version that an execution was made under.
 pub(super) fn definition_of(mirror: &Mirror, row: &ExecutionRow) -> Option<Arc<JobDefinition>> {
-    mirror.jobs.get(&row.job).and_then(|job| job.definition.read().ok().cloned())
+    mirror.versions.get(&(row.job, row.job_version)).and_then(|version| version.definition.read().ok().cloned())
 }
 
 fn check_birth(commit: &Commit<'_>, mirror: &Mirror, row: &ExecutionRow) -> Result<(), Violation> {

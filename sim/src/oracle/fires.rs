@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use fencepost_core::id::JobId;
+use fencepost_core::id::{JobId, JobVersion};
 use fencepost_core::job::JobDefinition;
 use fencepost_core::schedule::{GapPolicy, RepeatPolicy, Schedule};
 use fencepost_core::time::Timestamp;
@@ -20,10 +20,13 @@ const STRETCH: i64 = 600 * 1_000_000;
 /// How far ahead the next fire is looked for. Of one that is said to lie beyond, only that it is a fire is checked.
 const STRETCHES_AHEAD: i64 = 24;
 
+/// Whose fires: a version of a job.
+pub(super) type VersionKey = (JobId, JobVersion);
+
 /// What is known of jobs' fires so far.
 #[derive(Debug, Default)]
 pub(super) struct Fires {
-    jobs: BTreeMap<JobId, JobFires>,
+    versions: BTreeMap<VersionKey, JobFires>,
     /// By zone: jobs share few.
     clocks: BTreeMap<&'static str, Rc<LocalClock>>,
 }
@@ -47,10 +50,10 @@ pub(super) enum NextFire {
 }
 
 impl Fires {
-    /// The fires of a job after `after` and at or before `until`, ascending.
+    /// The fires of a version after `after` and at or before `until`, ascending.
     pub(super) fn between(
         &mut self,
-        job: JobId,
+        version: VersionKey,
         definition: &Arc<JobDefinition>,
         after: Timestamp,
         until: Timestamp,
@@ -63,11 +66,11 @@ impl Fires {
         if until <= after {
             return Vec::new();
         }
-        self.job(job, definition).between(after.as_micros(), until.as_micros())
+        self.version(version, definition).between(after.as_micros(), until.as_micros())
     }
 
-    /// The first fire of a job after an instant.
-    pub(super) fn next(&mut self, job: JobId, definition: &Arc<JobDefinition>, after: Timestamp) -> NextFire {
+    /// The first fire of a version after an instant.
+    pub(super) fn next(&mut self, version: VersionKey, definition: &Arc<JobDefinition>, after: Timestamp) -> NextFire {
         let from = definition
             .bounds
             .start
@@ -87,7 +90,7 @@ impl Fires {
                 within(Timestamp::from_micros(first + step * every))
             }
             Schedule::Cron { .. } => {
-                let fires = self.job(job, definition);
+                let fires = self.version(version, definition);
                 let mut at = from.as_micros();
                 for _ in 0..STRETCHES_AHEAD {
                     let stop = (at.div_euclid(STRETCH) + 1) * STRETCH;
@@ -104,9 +107,9 @@ impl Fires {
         }
     }
 
-    fn job(&mut self, job: JobId, definition: &Arc<JobDefinition>) -> &mut JobFires {
+    fn version(&mut self, version: VersionKey, definition: &Arc<JobDefinition>) -> &mut JobFires {
         let clocks = &mut self.clocks;
-        let known = self.jobs.entry(job).or_insert_with(|| JobFires::of(definition, clocks));
+        let known = self.versions.entry(version).or_insert_with(|| JobFires::of(definition, clocks));
         if !Arc::ptr_eq(&known.definition, definition) && known.definition != *definition {
             *known = JobFires::of(definition, clocks);
         }

@@ -167,7 +167,8 @@ pub(super) fn check_grants(commit: &Commit<'_>, mirror: &Mirror) -> Result<(), V
     }
 }
 
-/// What is pending is granted to whoever asks first, except to a resend of the acquire whose lease has ended.
+/// What is pending is granted to whoever asks first, except to a resend of the acquire whose lease has ended, and
+/// unless a pause of its job holds it back.
 fn check_execution_grants(
     commit: &Commit<'_>,
     mirror: &Mirror,
@@ -179,7 +180,7 @@ fn check_execution_grants(
         let first = asked.insert(item.execution);
         let pending = mirror.executions.get(&item.execution).is_some_and(|row| {
             let resent = row.nonce == item.nonce && row.nonce_node == Some(ask.node);
-            row.state == ExecutionState::Pending && !resent
+            row.state == ExecutionState::Pending && !resent && !mirror.is_held_back(row)
         });
         if first && pending && !matches!(reply, AcquireReply::Granted(_)) {
             return Err(commit.broke(Invariant::HeartbeatGrantsNothing, || {

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fencepost_core::id::{JobId, Occurrence};
-use fencepost_core::job::JobDefinition;
+use fencepost_core::execution::SkipReason;
+use fencepost_core::job::{JobDefinition, Standing};
 use fencepost_core::lease::{HeldLease, LeaseResource};
 use fencepost_core::schedule::Schedule;
 use fencepost_core::schedule::misfire::MisfirePolicy;
 use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::{Command, MaterialiseJob, lease_of};
-use fencepost_core::store::row::{ExecutionRow, JobRow, SkippedRangeRow};
+use fencepost_core::store::row::{ExecutionRow, JobRow, JobVersionRow, SkippedRangeRow};
 use fencepost_core::time::{Span, Timestamp};
 
 use super::Commit;
@@ -38,7 +39,8 @@ impl Ledger {
         row: &ExecutionRow,
     ) -> Result<(), Violation> {
         let Occurrence::Scheduled { fire } = row.occurrence else { return Ok(()) };
-        let Some((job, definition)) = job_of(mirror, row.job) else {
+        let readable = job_of(mirror, row.job).zip(version_of(mirror, row.job, fire));
+        let Some(((job, in_force), (version, definition))) = readable else {
             return Err(
                 commit.broke(Invariant::NoPhantomFire, || format!("{} is of no readable job", row.id))
             );
@@ -51,8 +53,16 @@ impl Ledger {
         if fire > commit.now || row.due_at > commit.now {
             return Err(phantom("it was not due yet"));
         }
+        if version.standing == Standing::Paused {
+            return Err(commit.broke(Invariant::PausedIsSilent, || {
+                format!("{fire} of {} became an execution, and the job was paused then", row.job)
+            }));
+        }
+        if row.job_version != version.version {
+            return Err(phantom("it was made under a version that does not decide about it"));
+        }
         let just_before = Timestamp::from_micros(fire.as_micros() - 1);
-        if self.fires.between(row.job, &definition, just_before, fire) != [fire] {
+        if self.fires.between((row.job, version.version), &definition, just_before, fire) != [fire] {
             return Err(phantom("the schedule does not yield it"));
         }
         if fire <= job.recorded_through && commit.kind_is_materialise() {
@@ -65,10 +75,10 @@ impl Ledger {
         }
         let runs = self.runs.entry(row.job).or_default();
         *runs += 1;
-        if definition.bounds.max_runs.is_some_and(|most| *runs > most) {
+        if in_force.bounds.max_runs.is_some_and(|most| *runs > most) {
             return Err(phantom("the job has had its number of runs"));
         }
-        if definition.misfire == MisfirePolicy::Skip && is_missed(&definition, fire, commit.now) {
+        if in_force.misfire == MisfirePolicy::Skip && is_missed(&in_force, fire, commit.now) {
             return Err(phantom("it was missed, and the policy skips"));
         }
         Ok(())
@@ -86,12 +96,20 @@ impl Ledger {
                 commit.broke(Invariant::NoLostFire, || format!("a range row changed: {}", Brief(delta)))
             );
         };
-        let Some((_, definition)) = job_of(mirror, range.job) else {
+        let readable = job_of(mirror, range.job).zip(version_of(mirror, range.job, range.from));
+        let Some(((_, in_force), (version, definition))) = readable else {
             return Err(commit
                 .broke(Invariant::NoLostFire, || format!("a range of no readable job: {}", Brief(range))));
         };
+        let decides = |at| mirror.version_at(range.job, at).map(|row| row.version) == Some(range.job_version);
+        if !decides(range.from) || !decides(range.through) {
+            return Err(commit.broke(Invariant::NoLostFire, || {
+                format!("its version does not decide about all of a range: {}", Brief(range))
+            }));
+        }
         let just_before = Timestamp::from_micros(range.from.as_micros() - 1);
-        let fires = self.fires.between(range.job, &definition, just_before, range.through);
+        let key = (range.job, version.version);
+        let fires = self.fires.between(key, &definition, just_before, range.through);
         let bounds_are_fires = fires.first() == Some(&range.from) && fires.last() == Some(&range.through);
         if !bounds_are_fires {
             return Err(commit.broke(Invariant::NoLostFire, || {
@@ -105,10 +123,19 @@ impl Ledger {
                 format!("{fire} of {} is in the ledger already, and now inside {range:?}", range.job)
             }));
         }
-        let unjustified = fires.iter().find(|fire| !is_missed(&definition, **fire, commit.latest));
+        let unjustified = match (range.reason, version.standing) {
+            (SkipReason::Misfire, Standing::Active) => {
+                fires.iter().find(|fire| !is_missed(&in_force, **fire, commit.latest))
+            }
+            (SkipReason::Paused, Standing::Paused) => None,
+            (SkipReason::Misfire, Standing::Paused) | (SkipReason::Paused, Standing::Active) => fires.first(),
+        };
         if let Some(fire) = unjustified {
             return Err(commit.broke(Invariant::NoLostFire, || {
-                format!("{fire} of {} was skipped at {} although it was not missed", range.job, commit.now)
+                format!(
+                    "{fire} of {} was skipped at {} ({}), which is not so",
+                    range.job, commit.now, range.reason
+                )
             }));
         }
         Ok(())
@@ -138,8 +165,17 @@ impl Ledger {
         }
         let Ok(definition) = after.definition.read() else { return Ok(()) };
         let definition = Arc::clone(definition);
-        let fires = self.fires.between(after.id, &definition, from, after.recorded_through);
+        // Of a job that has had all its runs no fire is nominal; the version that was in force says how many.
         let runs = self.runs.get(&after.id).copied().unwrap_or_default();
+        let was_done = delta.before.as_ref().and_then(|before| before.definition.read().ok()).is_some_and(
+            |definition| definition.bounds.max_runs.is_some_and(|most| runs >= most),
+        );
+        let fires = if was_done && !commit.kind_is_materialise() {
+            Some(Vec::new())
+        } else {
+            self.nominal_between(mirror, after.id, from, after.recorded_through)
+        };
+        let Some(fires) = fires else { return Ok(()) };
         let recorded =
             |fire: &Timestamp| mirror.is_executed(after.id, *fire) || mirror.is_skipped(after.id, *fire);
         if let Some(lost) = fires.iter().find(|fire| !recorded(fire)) {
@@ -158,12 +194,57 @@ impl Ledger {
                     .broke(Invariant::NoPhantomFire, || format!("{} is deleted and still fires", after.id)))
             };
         }
-        self.check_next(commit, after, &definition, runs)
+        self.check_next(commit, mirror, after, &definition, runs)
+    }
+
+    /// The nominal fires of a job after `from` and at or before `until`; `None` where one of its versions that matter
+    /// cannot be read.
+    fn nominal_between(
+        &mut self,
+        mirror: &Mirror,
+        job: JobId,
+        from: Timestamp,
+        until: Timestamp,
+    ) -> Option<Vec<Timestamp>> {
+        let mut all = Vec::new();
+        let mut begins = Timestamp::MIN;
+        for (version, through) in mirror.versions_of(job) {
+            let (after, last) = (from.max(begins), until.min(through));
+            begins = through;
+            // A pause that has not ended decides about nothing yet.
+            let is_open = version.standing == Standing::Paused && through == Timestamp::MAX;
+            if after < last && !is_open {
+                let definition = version.definition.read().ok()?;
+                all.extend(self.fires.between((job, version.version), definition, after, last));
+            }
+        }
+        Some(all)
+    }
+
+    /// The first nominal fire of a job after its watermark; `None` where one of its versions cannot be read.
+    fn next_nominal(&mut self, mirror: &Mirror, job: &JobRow) -> Option<NextFire> {
+        let mut begins = Timestamp::MIN;
+        for (version, through) in mirror.versions_of(job.id) {
+            let after = job.recorded_through.max(begins);
+            begins = through;
+            let is_open = version.standing == Standing::Paused && through == Timestamp::MAX;
+            if after >= through || is_open {
+                continue;
+            }
+            let definition = version.definition.read().ok()?;
+            match self.fires.next((job.id, version.version), definition, after) {
+                NextFire::At(fire) if fire <= through => return Some(NextFire::At(fire)),
+                NextFire::NotBefore(horizon) if horizon < through => return Some(NextFire::NotBefore(horizon)),
+                NextFire::At(_) | NextFire::NotBefore(_) | NextFire::Never => {}
+            }
+        }
+        Some(NextFire::Never)
     }
 
     fn check_next(
         &mut self,
         commit: &Commit<'_>,
+        mirror: &Mirror,
         job: &JobRow,
         definition: &Arc<JobDefinition>,
         runs: u64,
@@ -172,14 +253,20 @@ impl Ledger {
         let next = if had_its_runs {
             NextFire::Never
         } else {
-            self.fires.next(job.id, definition, job.recorded_through)
+            match self.next_nominal(mirror, job) {
+                Some(next) => next,
+                None => return Ok(()),
+            }
         };
         let right = match next {
             NextFire::At(fire) => job.next_fire_time == Some(fire),
             NextFire::Never => job.next_fire_time.is_none(),
             NextFire::NotBefore(horizon) => job.next_fire_time.is_none_or(|fire| {
                 let just_before = Timestamp::from_micros(fire.as_micros() - 1);
-                fire > horizon && self.fires.between(job.id, definition, just_before, fire) == [fire]
+                fire > horizon
+                    && self
+                        .nominal_between(mirror, job.id, just_before, fire)
+                        .is_none_or(|fires| fires == [fire])
             }),
         };
         if right {
@@ -230,7 +317,7 @@ impl Ledger {
                     commit.broke(Invariant::NoPhantomFire, || format!("{why}, not {missed} of {}", item.job))
                 );
             }
-            for range in ranges {
+            for range in ranges.into_iter().filter(|range| range.reason == SkipReason::Misfire) {
                 self.check_passed_over(commit, mirror, &definition, &made, range)?;
             }
         }
@@ -299,6 +386,17 @@ fn not_as_expected(item: Option<&MaterialiseJob>, before: &JobRow) -> String {
 
 fn job_of(mirror: &Mirror, job: JobId) -> Option<(&JobRow, Arc<JobDefinition>)> {
     let row = mirror.jobs.get(&job)?;
+    let definition = row.definition.read().ok()?;
+    Some((row, Arc::clone(definition)))
+}
+
+/// The version of a job that decides about an instant, and its definition.
+fn version_of(
+    mirror: &Mirror,
+    job: JobId,
+    at: Timestamp,
+) -> Option<(&JobVersionRow, Arc<JobDefinition>)> {
+    let row = mirror.version_at(job, at)?;
     let definition = row.definition.read().ok()?;
     Some((row, Arc::clone(definition)))
 }

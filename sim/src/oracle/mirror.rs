@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_core::execution::ExecutionState;
-use fencepost_core::id::{ExecutionId, JobId, Occurrence};
+use fencepost_core::job::Standing;
+use fencepost_core::id::{ExecutionId, JobId, JobVersion, Occurrence};
 use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::OutboxId;
-use fencepost_core::store::row::{DeadLetterRow, ExecutionRow, JobRow, OutboxRow};
+use fencepost_core::store::row::{DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, OutboxRow};
 use fencepost_core::time::Timestamp;
 
 use super::brief::Brief;
@@ -23,6 +24,7 @@ type Ranges = BTreeMap<Timestamp, Timestamp>;
 pub(super) struct Mirror {
     pub(super) leases: LeaseRows,
     pub(super) jobs: BTreeMap<JobId, JobRow>,
+    pub(super) versions: BTreeMap<(JobId, JobVersion), JobVersionRow>,
     pub(super) executions: BTreeMap<ExecutionId, ExecutionRow>,
     /// Those that have not ended.
     pub(super) live: BTreeSet<ExecutionId>,
@@ -43,6 +45,7 @@ impl Mirror {
                 (None, None) => {}
             },
             Change::Job(delta) => put(&mut self.jobs, delta, |row| row.id),
+            Change::JobVersion(delta) => put(&mut self.versions, delta, |row| (row.job, row.version)),
             Change::Outbox(delta) => put(&mut self.outbox, delta, |row| OutboxId {
                 execution: row.execution,
                 dispatch_no: row.dispatch_no,
@@ -59,7 +62,6 @@ impl Mirror {
             }
             Change::Tenant(_)
             | Change::Node(_)
-            | Change::JobVersion(_)
             | Change::Attempt(_)
             | Change::Refusal(_)
             | Change::Request(_)
@@ -81,6 +83,28 @@ impl Mirror {
         }
     }
 
+    /// The versions of a job, ascending, each with the last instant that it decides about.
+    pub(super) fn versions_of(&self, job: JobId) -> impl Iterator<Item = (&JobVersionRow, Timestamp)> {
+        let all = self.versions.range((job, JobVersion(0))..=(job, JobVersion(u32::MAX)));
+        let mut all = all.map(|(_, row)| row).peekable();
+        core::iter::from_fn(move || {
+            let row = all.next()?;
+            let next = all.peek().map(|next| Timestamp::from_micros(next.effective_from.as_micros() - 1));
+            Some((row, next.unwrap_or(Timestamp::MAX)))
+        })
+    }
+
+    /// The version of a job that decides about an instant.
+    pub(super) fn version_at(&self, job: JobId, at: Timestamp) -> Option<&JobVersionRow> {
+        self.versions_of(job).find(|(_, through)| at <= *through).map(|(row, _)| row)
+    }
+
+    /// Whether an execution is of a fire, and its job is paused.
+    pub(super) fn is_held_back(&self, row: &ExecutionRow) -> bool {
+        let of_a_fire = matches!(row.occurrence, Occurrence::Scheduled { .. });
+        of_a_fire && self.jobs.get(&row.job).is_some_and(|job| job.standing == Standing::Paused)
+    }
+
     /// Whether a fire of a job lies inside a range row.
     pub(super) fn is_skipped(&self, job: JobId, fire: Timestamp) -> bool {
         let Some(ranges) = self.ranges.get(&job) else { return false };
@@ -100,6 +124,7 @@ impl Mirror {
                 contradicts(self.leases.get(&row.resource), delta)
             }
             Change::Job(delta) => differs(&self.jobs, delta, |row| row.id),
+            Change::JobVersion(delta) => differs(&self.versions, delta, |row| (row.job, row.version)),
             Change::Execution(delta) => differs(&self.executions, delta, |row| row.id),
             Change::DeadLetter(delta) => differs(&self.dead_letters, delta, |row| row.execution),
             Change::Outbox(delta) => {
@@ -109,7 +134,6 @@ impl Mirror {
             }
             Change::Tenant(_)
             | Change::Node(_)
-            | Change::JobVersion(_)
             | Change::Attempt(_)
             | Change::SkippedRange(_)
             | Change::Refusal(_)

@@ -8,7 +8,7 @@ use fencepost_core::lease::RunId;
 use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::{Command, OutboxId, RepairItem};
 use fencepost_core::store::reply::{
-    AcquireReply, CancelReply, DeleteJobReply, FinishReply, HoldReply, MadeExecution, MaterialiseReply,
+    AcquireReply, CancelReply, ChangeJobReply, DeleteJobReply, FinishReply, HoldReply, MadeExecution, MaterialiseReply,
     PurgeReply, PutOffReply, RenewReply, RepairItemReply, RepairReply, ReplayReply, Reply, TriggerReply,
 };
 use fencepost_core::store::row::{RefusalRow, RefusedResource};
@@ -201,6 +201,7 @@ fn refusals(commit: &Commit<'_>) -> u64 {
         | Reply::MalformedRecorded
         | Reply::TenantCreated(_)
         | Reply::JobCreated(_)
+        | Reply::JobChanged(_)
         | Reply::JobDeleted(_)
         | Reply::JobTriggered(_)
         | Reply::ExecutionCancelled(_)
@@ -236,6 +237,7 @@ fn check_tenants(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) -> Re
 fn tenant_of(command: &Command) -> Option<TenantId> {
     match command {
         Command::CreateJob(ask) => Some(ask.tenant),
+        Command::ChangeJob(ask) => Some(ask.tenant),
         Command::DeleteJob(ask) => Some(ask.tenant),
         Command::TriggerJob(ask) => Some(ask.tenant),
         Command::CancelExecution(ask) => Some(ask.tenant),
@@ -251,6 +253,7 @@ fn owner_of_asked(command: &Command, mirror: &Mirror) -> Option<TenantId> {
     let job = |job| mirror.jobs.get(job).map(|row| row.tenant);
     let execution = |id| mirror.executions.get(id).map(|row| row.tenant);
     match command {
+        Command::ChangeJob(ask) => job(&ask.job),
         Command::DeleteJob(ask) => job(&ask.job),
         Command::TriggerJob(ask) => job(&ask.job),
         Command::CancelExecution(ask) => execution(&ask.execution),
@@ -263,7 +266,8 @@ fn owner_of_asked(command: &Command, mirror: &Mirror) -> Option<TenantId> {
 fn is_not_found(reply: &Reply) -> bool {
     matches!(
         reply,
-        Reply::JobDeleted(DeleteJobReply::NotFound)
+        Reply::JobChanged(ChangeJobReply::NotFound)
+            | Reply::JobDeleted(DeleteJobReply::NotFound)
             | Reply::JobTriggered(TriggerReply::NotFound)
             | Reply::ExecutionCancelled(CancelReply::NotFound)
             | Reply::DeadLetterReplayed(ReplayReply::NotFound)

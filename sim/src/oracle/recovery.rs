@@ -79,14 +79,21 @@ fn outbox(mirror: &Mirror, recovery: &Recovery<'_>) -> Option<Violation> {
 
 fn executions(mirror: &Mirror, recovery: &Recovery<'_>) -> Option<Violation> {
     let live = mirror.live.iter().filter_map(|id| mirror.executions.get(id));
-    let stuck = live.into_iter().find(|row| row.due_at <= recovery.healed_store)?;
+    // What a pause holds back waits for whoever paused the job.
+    let is_held_back = |row: &ExecutionRow| {
+        matches!(row.state, ExecutionState::Pending | ExecutionState::RetryWait) && mirror.is_held_back(row)
+    };
+    let mut due = live.filter(|row| row.due_at <= recovery.healed_store);
+    let stuck = due.find(|row| !is_held_back(row))?;
     Some(Invariant::DueWorkEnds.broken(recovery.at, format!("it has not ended: {}", describe(stuck))))
 }
 
 fn jobs(mirror: &Mirror, recovery: &Recovery<'_>) -> Option<Violation> {
     let due = |fire: Timestamp| fire <= recovery.healed_store;
     let job = mirror.jobs.values().find(|job| {
-        job.state == JobState::Active && job.next_fire_time.is_some_and(due) && job.definition.read().is_ok()
+        job.state == JobState::Active
+            && job.next_fire_time.is_some_and(due)
+            && mirror.versions_of(job.id).all(|(version, _)| version.definition.read().is_ok())
     })?;
     let detail = format!(
         "{} of {} stays due at {:?}; the ledger's watermark is {}",

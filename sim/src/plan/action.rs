@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fencepost_core::job::JobDefinition;
 use fencepost_core::store::command::ReplayKey;
 use serde::{Deserialize, Serialize};
 
@@ -83,6 +84,23 @@ pub enum Action {
     },
     /// Cancel whatever has been running for longest.
     CancelStuck,
+    /// Give a job another definition.
+    Edit {
+        /// Which.
+        job: JobIndex,
+        /// What it is to be from then on.
+        to: Box<JobDefinition>,
+    },
+    /// Pause a job.
+    Pause {
+        /// Which.
+        job: JobIndex,
+    },
+    /// Resume a job.
+    Resume {
+        /// Which.
+        job: JobIndex,
+    },
     /// Delete a job.
     Delete {
         /// Which.

@@ -74,7 +74,14 @@ fn check(plan: &Plan) -> Result<(), PlanError> {
             Action::Create { job }
             | Action::Trigger { job, .. }
             | Action::CancelNewest { job }
+            | Action::Pause { job }
+            | Action::Resume { job }
             | Action::Delete { job } => check_job(plan, format!("actions[{at}]"), *job)?,
+            Action::Edit { job, to } => {
+                let place = format!("actions[{at}]");
+                to.check().map_err(|error| wrong(place.clone(), error.to_string()))?;
+                check_job(plan, place, *job)?;
+            }
             Action::ReplayAll { tenant, .. } if usize::from(*tenant) >= plan.tenants.len() => {
                 return Err(wrong(format!("actions[{at}]"), "no such tenant"));
             }

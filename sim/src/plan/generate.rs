@@ -5,6 +5,7 @@
 
 mod calendar;
 mod faults;
+mod job_changes;
 mod jobs;
 mod operators;
 mod swarm;

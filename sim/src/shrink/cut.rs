@@ -24,6 +24,9 @@ pub(super) fn without_jobs(plan: &Plan, gone: &[bool]) -> Option<Plan> {
                 action.what.clone()
             }
             Action::CancelNewest { job } => Action::CancelNewest { job: moved(*job)? },
+            Action::Edit { job, to } => Action::Edit { job: moved(*job)?, to: to.clone() },
+            Action::Pause { job } => Action::Pause { job: moved(*job)? },
+            Action::Resume { job } => Action::Resume { job: moved(*job)? },
             Action::Delete { job } => Action::Delete { job: moved(*job)? },
         };
         Some(OperatorAction { what, ..action.clone() })

@@ -1,4 +1,4 @@
-//! Operators: they create, trigger, cancel, delete, replay and purge, over a link of their own, and ask again until
+//! Operators: they create, edit, pause, resume, trigger, cancel, delete, replay and purge, over a link of their own, and ask again until
 //! they are answered.
 //!
 //! A job is created as the API creates one: read the store's clock, plan on that reading, send the plan, and
@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use fencepost_core::id::{ExecutionId, JobId, NodeId, Occurrence, TenantId};
-use fencepost_core::job::StoredDefinition;
-use fencepost_core::job_plan::plan_create;
+use fencepost_core::job::{JobDefinition, StoredDefinition};
+use fencepost_core::job_plan::{ChangedBy, plan_change, plan_create};
 use fencepost_core::store::StoreOutcome;
 use fencepost_core::store::command::{
-    CancelExecution, Command, CreateJob, DeadLetterFilter, DeleteJob, OperatorRequest, PurgeDeadLetter,
+    CancelExecution, ChangeJob, Command, CreateJob, DeadLetterFilter, DeleteJob, JobChange, OperatorRequest, PurgeDeadLetter,
     ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber, TriggerJob,
 };
-use fencepost_core::store::reply::{CreateJobReply, Reply, StoreReply};
+use fencepost_core::store::reply::{ChangeJobReply, CreateJobReply, Reply, StoreReply};
 use fencepost_core::time::{Span, Timestamp};
 use uuid::Uuid;
 
@@ -114,6 +114,8 @@ impl World<'_> {
             (Authority::Owner, Action::Trigger { .. }) => FaultKind::OperatorTriggers,
             (Authority::Owner, Action::CancelNewest { .. }) => FaultKind::OperatorCancels,
             (Authority::Owner, Action::CancelStuck) => FaultKind::OperatorCancelsStuck,
+            (Authority::Owner, Action::Edit { .. }) => FaultKind::OperatorEdits,
+            (Authority::Owner, Action::Pause { .. } | Action::Resume { .. }) => FaultKind::OperatorPauses,
             (Authority::Owner, Action::Delete { .. }) => FaultKind::OperatorDeletes,
             (Authority::Owner, Action::Replay { .. }) => FaultKind::OperatorReplays,
             (Authority::Owner, Action::ReplayAll { .. }) => FaultKind::OperatorReplaysAll,
@@ -125,6 +127,9 @@ impl World<'_> {
             | Action::Trigger { .. }
             | Action::CancelNewest { .. }
             | Action::CancelStuck
+            | Action::Edit { .. }
+            | Action::Pause { .. }
+            | Action::Resume { .. }
             | Action::Delete { .. } => false,
         };
         if needs_dead_letter && self.dead.is_empty() {
@@ -151,7 +156,9 @@ impl World<'_> {
         let spec = &self.plan.actions[usize::from(action)];
         let asks = |job| self.authority(self.tenant_of(job), spec.under);
         match &spec.what {
-            Action::Create { .. } => Some(Command::ReadClock),
+            Action::Create { .. } | Action::Edit { .. } | Action::Pause { .. } | Action::Resume { .. } => {
+                Some(Command::ReadClock)
+            }
             Action::Trigger { job, key } => Some(self.trigger(asks(*job), *job, key)),
             Action::CancelNewest { job } => {
                 let execution = (*self.newest.get(job.index())?)?;
@@ -194,6 +201,45 @@ impl World<'_> {
     fn dead_letter(&self, nth: u32) -> Option<(ExecutionId, TenantId)> {
         let place = (nth as usize).checked_rem(self.dead.len())?;
         self.dead.get(place).copied()
+    }
+
+    /// What an answer makes of a change of a job: planned on the clock's reading and the job as it stands, and planned
+    /// anew where the store says so. An edit that meets another is given up: its operator looks first.
+    fn next_of_change(&mut self, action: u16, reply: &StoreReply) -> Option<Command> {
+        let spec = &self.plan.actions[usize::from(action)];
+        let (job, change) = match &spec.what {
+            Action::Edit { job, to } => {
+                (*job, JobChange::Edit(Arc::new(StoredDefinition::of(JobDefinition::clone(to)))))
+            }
+            Action::Pause { job } => (*job, JobChange::Pause),
+            Action::Resume { job } => (*job, JobChange::Resume),
+            Action::Create { .. }
+            | Action::Trigger { .. }
+            | Action::CancelNewest { .. }
+            | Action::CancelStuck
+            | Action::Delete { .. }
+            | Action::Replay { .. }
+            | Action::ReplayAll { .. }
+            | Action::Purge { .. } => return None,
+        };
+        match (&reply.reply, &change) {
+            (Reply::Clock, _) => {}
+            (Reply::JobChanged(ChangeJobReply::PlanExpired), _)
+            | (
+                Reply::JobChanged(ChangeJobReply::VersionChanged { .. }),
+                JobChange::Pause | JobChange::Resume,
+            ) => return Some(Command::ReadClock),
+            (_, _) => return None,
+        }
+        let row = self.jobs.get(&self.job_id(job))?;
+        let request = Some(OperatorRequest {
+            request: format!("change {action}").into(),
+            fingerprint: Uuid::from_u128(row.id.as_uuid().as_u128() ^ 2),
+        });
+        let by = ChangedBy::new(&format!("operator {action}"), "as planned").expect("both are short");
+        let planned = plan_change(row, request, change, by, reply.now).ok()?;
+        let tenant = self.authority(row.tenant, spec.under);
+        Some(Command::ChangeJob(ChangeJob { tenant, ..planned }))
     }
 
     /// The page of a replay of all that follows an answer; `None` after the last, or when the operator is gone.
@@ -270,6 +316,9 @@ impl World<'_> {
                 Some(Command::ReadClock)
             }
             (Action::ReplayAll { .. }, _) => self.next_page(task, &reply),
+            (Action::Edit { .. } | Action::Pause { .. } | Action::Resume { .. }, _) => {
+                self.next_of_change(action, &reply)
+            }
             (
                 Action::Replay { .. }
                 | Action::Purge { .. }

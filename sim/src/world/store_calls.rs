@@ -298,6 +298,7 @@ const fn writes(command: &Command) -> bool {
         | Command::RecordMalformed(_)
         | Command::CreateTenant(_)
         | Command::CreateJob(_)
+        | Command::ChangeJob(_)
         | Command::DeleteJob(_)
         | Command::TriggerJob(_)
         | Command::CancelExecution(_)

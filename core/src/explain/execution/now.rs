@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use super::definition;
 use crate::execution::{CancelState, ExecutionState, LeaseSign, WaitReason};
-use crate::explain::facts::ExecutionFacts;
+use crate::explain::facts::{ExecutionFacts, StandingSaid};
 use crate::explain::owner;
 use crate::explain::statement::{Statement, in_words, many, statements, times};
 use crate::fencing::FencingToken;
-use crate::id::{DispatchNo, NodeId};
+use crate::id::{DispatchNo, NodeId, Occurrence};
+use crate::job::Standing;
 use crate::lease::may_be_taken;
 use crate::store::row::{NodeRole, NodeState, OutboxRow};
 use crate::time::{Span, Timestamp};
@@ -65,6 +66,19 @@ Now {
     } => format!(
         "Pending: the scheduler that dispatches it cannot read the definition it was made under{}.",
         waits(put_off, next_try_at),
+    );
+    /// Its job is paused, which holds it back: what is of a fire starts only once somebody resumes the job.
+    JobPaused = "waiting_job_paused" {
+        since: Timestamp, actor: Option<Arc<str>>, reason: Option<Arc<str>>,
+    } => format!(
+        "Its job is paused since {since}{}: it starts once the job is resumed.",
+        StandingSaid::by(actor.as_deref(), reason.as_deref()),
+    );
+    /// A pause of its job held it back; the job was resumed, and it is about to be dispatched again.
+    JobResumed = "waiting_job_resumed" {
+        since: Timestamp, next_try_at: Option<Timestamp>,
+    } => format!(
+        "Pending: a pause of its job held it back; the job was resumed at {since}{}.", waits(0, next_try_at),
     );
     /// This process cannot read the definition it was made under, so the policies are not told.
     UnreadableHere = "definition_unreadable_here" {
@@ -209,6 +223,9 @@ fn pending(facts: &ExecutionFacts) -> Vec<Statement> {
         }
     };
     let mut told: Vec<Statement> = vec![lead.into()];
+    if will_be_held_back(facts) {
+        told.push(paused(facts).into());
+    }
     let older = facts.outbox.iter().filter(|outbox| outbox.dispatch_no != row.dispatch_no);
     told.extend(older.map(|outbox| {
         Statement::from(Now::OlderNotConfirmed {
@@ -247,7 +264,26 @@ fn waiting(facts: &ExecutionFacts, reason: WaitReason) -> Now {
         WaitReason::UnknownHandler => Now::UnknownHandler { handler, handler_version, put_off, next_try_at },
         WaitReason::UnreadableMessage => Now::UnreadableMessage { put_off, next_try_at },
         WaitReason::UnreadableDefinition => Now::UnreadableDefinition { put_off, next_try_at },
+        WaitReason::JobPaused => match facts.job.standing {
+            Standing::Paused => paused(facts),
+            Standing::Active => Now::JobResumed { since: facts.standing.at, next_try_at },
+        },
     }
+}
+
+fn paused(facts: &ExecutionFacts) -> Now {
+    let said = &facts.standing;
+    Now::JobPaused { since: said.at, actor: said.actor.clone(), reason: said.reason.clone() }
+}
+
+/// Whether a pause of its job will hold it back although it does not wait for that yet.
+fn will_be_held_back(facts: &ExecutionFacts) -> bool {
+    let of_a_fire = match facts.execution.occurrence {
+        Occurrence::Scheduled { .. } => true,
+        Occurrence::Manual { .. } | Occurrence::Replay { .. } => false,
+    };
+    let waits_for_that = facts.execution.waiting == Some(WaitReason::JobPaused);
+    of_a_fire && !waits_for_that && facts.job.standing == Standing::Paused
 }
 
 fn workers(facts: &ExecutionFacts) -> Now {
@@ -278,6 +314,9 @@ fn retry_wait(facts: &ExecutionFacts) -> Vec<Statement> {
         },
     };
     let mut told: Vec<Statement> = vec![lead.into()];
+    if will_be_held_back(facts) {
+        told.push(paused(facts).into());
+    }
     told.extend(owner::partition_without_owner(row.partition, &facts.partition_lease, facts.now));
     told
 }

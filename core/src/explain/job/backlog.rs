@@ -11,6 +11,7 @@ use crate::explain::rule::{BacklogCause, Reader};
 use crate::explain::statement::{Statement, in_words, statements};
 use crate::limits::{EXPLAINED_BACKLOG_MAX, FIRES_PER_PASS_MAX};
 use crate::schedule::misfire::{FirePlan, FirePlanInput, plan_fires};
+use crate::schedule::timeline::{Piece, Timeline};
 use crate::time::{Span, Timestamp};
 
 statements!("job/now",
@@ -75,14 +76,17 @@ pub(super) fn of(facts: &JobFacts) -> Option<Found> {
     let (job, now) = (&facts.job, facts.now);
     let since = job.next_fire_time.filter(|fire| *fire <= now && is_active(facts))?;
     let definition = job.definition.read().ok();
-    let count = definition.map(|definition| {
-        let limit = EXPLAINED_BACKLOG_MAX + 1;
-        definition.bounds.fires_between(&definition.schedule, job.recorded_through, now, limit).len()
+    let timeline = definition.and_then(|definition| {
+        let current = Piece::of(job.version, job.effective_from, job.standing, definition);
+        Timeline::of_versions(&facts.earlier, current).ok()
     });
-    let plan = definition.map(|definition| {
+    let count = timeline.as_ref().map(|timeline| {
+        let limit = EXPLAINED_BACKLOG_MAX + 1;
+        timeline.fires_between(job.recorded_through, now, limit).len()
+    });
+    let plan = definition.zip(timeline.as_ref()).map(|(definition, timeline)| {
         plan_fires(&FirePlanInput {
-            schedule: &definition.schedule,
-            bounds: &definition.bounds,
+            timeline,
             runs_so_far: job.runs,
             misfire: definition.misfire,
             grace: definition.grace(),

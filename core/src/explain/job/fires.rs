@@ -1,8 +1,11 @@
 //! The fires of a job that are to come: what becomes of its backlog, the next ones, or why there are no more.
 
+use std::sync::Arc;
+
 use super::{Statement, backlog, is_active};
-use crate::explain::facts::JobFacts;
+use crate::explain::facts::{JobFacts, StandingSaid};
 use crate::explain::statement::statements;
+use crate::job::Standing;
 use crate::limits::EXPLAINED_FIRES_MAX;
 use crate::schedule::misfire::FirePlan;
 use crate::schedule::{Schedule, preview_schedule};
@@ -33,6 +36,13 @@ Future {
     Deleted = "never_deleted" {
         at: Timestamp,
     } => format!("It never fires again: it was deleted at {at}.");
+    /// It fires again once it is resumed; fires until then are passed over.
+    Paused = "not_while_paused" {
+        since: Timestamp, actor: Option<Arc<str>>, reason: Option<Arc<str>>,
+    } => format!(
+        "Paused since {since}{}: it fires again once it is resumed, and passes over what comes until then.",
+        StandingSaid::by(actor.as_deref(), reason.as_deref()),
+    );
     /// Only triggers run it.
     ManualOnly = "never_manual_only" {} => "It never fires by itself: it runs only when it is triggered.";
     /// It has had all its runs.
@@ -68,6 +78,15 @@ pub(super) fn of(facts: &JobFacts, backlog: Option<&backlog::Found>) -> Vec<Stat
     let mut told = Vec::new();
     let plan = backlog.and_then(|found| found.plan.as_ref());
     told.extend(plan.map(|plan| Statement::from(decision(plan))));
+    match job.standing {
+        Standing::Paused => {
+            let said = facts.standing.clone();
+            let paused = Future::Paused { since: said.at, actor: said.actor, reason: said.reason };
+            told.push(paused.into());
+            return told;
+        }
+        Standing::Active => {}
+    }
     let planned = plan.map_or(0, |plan| plan.fires.len() as u64);
     let runs = job.runs.saturating_add(planned);
     let after = facts.now.max(job.recorded_through);

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use crate::execution::{ExecutionState, SkipReason};
-use crate::explain::facts::{JobFacts, RecentExecution};
+use crate::explain::facts::{JobFacts, RecentExecution, StandingSaid};
 use crate::explain::statement::{Statement, statements};
 use crate::fencing::FencingToken;
 use crate::id::{ExecutionId, JobVersion, Occurrence};
+use crate::job::Standing;
 use crate::limits::EXPLAINED_LEDGER_MAX;
-use crate::store::row::{JobState, SkippedRangeRow};
+use crate::store::row::{JobState, JobVersionRow, SkippedRangeRow};
 use crate::time::Timestamp;
 
 statements!("job/past",
@@ -37,6 +38,36 @@ Past {
     } else {
         format!("The fires from {from} through {through} were passed over ({reason}), decided at {decided_at}.")
     };
+    /// A run of fires was passed over because the job was paused.
+    RangePaused = "fires_skipped_paused" {
+        from: Timestamp, through: Timestamp, paused_at: Option<Timestamp>, actor: Option<Arc<str>>,
+        reason: Option<Arc<str>>, decided_at: Timestamp, job_version: JobVersion, token: FencingToken,
+        zone_data: Arc<str>,
+    } => format!(
+        "{}: the job was paused{}{}.",
+        if from == through {
+            format!("The fire of {from} was passed over")
+        } else {
+            format!("The fires from {from} through {through} were passed over")
+        },
+        paused_at.map(|at| format!(" at {at}")).unwrap_or_default(),
+        StandingSaid::by(actor.as_deref(), reason.as_deref()),
+    );
+    /// Its definition was changed; fires before that are those of the version before.
+    Edited = "job_edited" {
+        at: Timestamp, actor: Option<Arc<str>>, reason: Option<Arc<str>>, job_version: JobVersion,
+    } => format!(
+        "Edited{}: version {} decides from {at} on.", StandingSaid::by(actor.as_deref(), reason.as_deref()),
+        job_version.0,
+    );
+    /// It was paused.
+    Paused = "job_was_paused" {
+        at: Timestamp, actor: Option<Arc<str>>, reason: Option<Arc<str>>, job_version: JobVersion,
+    } => format!("Paused at {at}{}.", StandingSaid::by(actor.as_deref(), reason.as_deref()));
+    /// It was resumed.
+    Resumed = "job_was_resumed" {
+        at: Timestamp, actor: Option<Arc<str>>, reason: Option<Arc<str>>, job_version: JobVersion,
+    } => format!("Resumed at {at}{}.", StandingSaid::by(actor.as_deref(), reason.as_deref()));
     /// It was triggered by hand.
     RanByHand = "ran_by_hand" {
         at: Timestamp, execution_id: ExecutionId, state: ExecutionState, key: Arc<str>,
@@ -54,7 +85,8 @@ Past {
 /// Its birth, the latest lines, and its end.
 pub(super) fn of(facts: &JobFacts) -> Vec<Statement> {
     let mut lines: Vec<(Timestamp, Past)> = facts.executions.iter().map(execution).collect();
-    lines.extend(facts.skipped.iter().map(range));
+    lines.extend(facts.skipped.iter().map(|row| range(facts, row)));
+    lines.extend(facts.changes.iter().map(change));
     lines.sort_by_key(|(at, _)| *at);
     let earlier = lines.len().saturating_sub(EXPLAINED_LEDGER_MAX);
     let job = &facts.job;
@@ -88,7 +120,35 @@ fn execution(row: &RecentExecution) -> (Timestamp, Past) {
     (row.due_at, past)
 }
 
-fn range(row: &SkippedRangeRow) -> (Timestamp, Past) {
+/// What a version changed.
+fn change(row: &JobVersionRow) -> (Timestamp, Past) {
+    let (at, actor, reason, job_version) =
+        (row.effective_from, row.actor.clone(), row.reason.clone(), row.version);
+    let past = match row.standing {
+        _ if row.standing_since != row.version => Past::Edited { at, actor, reason, job_version },
+        Standing::Paused => Past::Paused { at, actor, reason, job_version },
+        Standing::Active => Past::Resumed { at, actor, reason, job_version },
+    };
+    (at, past)
+}
+
+fn range(facts: &JobFacts, row: &SkippedRangeRow) -> (Timestamp, Past) {
+    if row.reason == SkipReason::Paused {
+        let pause = facts.pauses.iter().find(|(version, _)| *version == row.job_version);
+        let pause = pause.map(|(_, pause)| pause);
+        let past = Past::RangePaused {
+            from: row.from,
+            through: row.through,
+            paused_at: pause.map(|pause| pause.at),
+            actor: pause.and_then(|pause| pause.actor.clone()),
+            reason: pause.and_then(|pause| pause.reason.clone()),
+            decided_at: row.decided_at,
+            job_version: row.job_version,
+            token: row.made_under,
+            zone_data: row.zone_data.clone(),
+        };
+        return (row.from, past);
+    }
     let past = Past::RangeSkipped {
         from: row.from,
         through: row.through,

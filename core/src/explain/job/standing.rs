@@ -1,11 +1,15 @@
 //! Where a job stands: the watermark, who owns its partition, what of it is live.
 
+use std::sync::Arc;
+
 use super::{backlog, is_active};
 use crate::execution::ExecutionState;
 use crate::explain::facts::JobFacts;
+use crate::explain::facts::StandingSaid;
 use crate::explain::owner;
 use crate::explain::statement::{Statement, many, statements};
 use crate::id::JobVersion;
+use crate::job::Standing;
 use crate::limits::EXPLAINED_LIVE_MAX;
 use crate::time::Timestamp;
 
@@ -18,6 +22,13 @@ Now {
     } => format!(
         "Every fire up to {recorded_through} is in the ledger, {runs} became executions; the first after it is {}.",
         next_fire_time.map_or_else(|| "none".to_owned(), |fire| fire.to_string()),
+    );
+    /// It is paused: it fires only once somebody resumes it. What is triggered by hand runs.
+    Paused = "job_paused" {
+        since: Timestamp, actor: Option<Arc<str>>, reason: Option<Arc<str>>,
+    } => format!(
+        "Paused since {since}{}: it does not fire by itself.",
+        StandingSaid::by(actor.as_deref(), reason.as_deref()),
     );
     /// What of it is live; each number is counted up to a bound.
     Live = "live_executions" {
@@ -37,6 +48,14 @@ pub(super) fn of(facts: &JobFacts) -> Vec<Statement> {
         }
         .into(),
     ];
+    match job.standing {
+        Standing::Paused if is_active(facts) => {
+            let said = &facts.standing;
+            let (actor, reason) = (said.actor.clone(), said.reason.clone());
+            told.insert(0, Now::Paused { since: said.at, actor, reason }.into());
+        }
+        Standing::Paused | Standing::Active => {}
+    }
     let is_due = job.next_fire_time.is_some_and(|fire| fire <= facts.now);
     // A backlog has told it already.
     if is_active(facts) && !is_due {

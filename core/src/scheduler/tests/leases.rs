@@ -33,6 +33,7 @@ fn acts_under(command: &Command) -> usize {
         | Command::RecordMalformed(_)
         | Command::CreateTenant(_)
         | Command::CreateJob(_)
+        | Command::ChangeJob(_)
         | Command::DeleteJob(_)
         | Command::TriggerJob(_)
         | Command::CancelExecution(_)

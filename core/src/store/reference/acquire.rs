@@ -1,13 +1,16 @@
 //! Execution leases: how they are granted, renewed, and put off.
 //!
-//! Only `Pending` is granted, waiting or not: an older dispatch may start what a newer one is on its way
+//! Only `Pending` is granted, waiting or not, but nothing of a paused job's fires: an older dispatch may start what a newer one is on its way
 //! for. The nonce stays in the row when the lease has ended, so that a late resend of the acquire that began
 //! it is told "never" instead of beginning another run.
 
 use crate::bug::Bug;
-use crate::execution::{CancelState, ExecutionState, LeaseSign};
+use crate::execution::{CancelState, ExecutionState, LeaseSign, WaitReason};
 use crate::fencing::FencingToken;
+use crate::id::Occurrence;
+use crate::job::Standing;
 use crate::lease::{RunId, may_be_taken};
+use crate::limits::PAUSE_RECHECK;
 use crate::mark::{self, Mark};
 use crate::store::command::{AcquireExecution, AcquireExecutions, DeferExecutions, RenewExecutions};
 use crate::store::reference::Call;
@@ -56,6 +59,11 @@ impl Call<'_> {
             return AcquireReply::NotNow { state };
         }
         match state {
+            ExecutionState::Pending if self.is_held_back(item) => {
+                mark::hit(Mark::AcquireMetPause);
+                self.hold_back(item);
+                AcquireReply::NotNow { state }
+            }
             ExecutionState::Pending => self.grant_execution(ask, item),
             ExecutionState::RetryWait => {
                 mark::hit(Mark::AcquireTooEarly);
@@ -76,6 +84,32 @@ impl Call<'_> {
                 mark::hit(Mark::AcquireMetEnded);
                 AcquireReply::Never { state }
             }
+        }
+    }
+
+    /// Whether it is of a fire, and its job is paused. What somebody asked for by hand is not held back.
+    fn is_held_back(&self, item: &AcquireExecution) -> bool {
+        let row = self.tables.executions().get(&item.execution).expect("the caller has read it");
+        let of_a_fire = match row.occurrence {
+            Occurrence::Scheduled { .. } => true,
+            Occurrence::Manual { .. } | Occurrence::Replay { .. } => false,
+        };
+        let job = self.tables.jobs.get(&row.job);
+        of_a_fire
+            && job.is_some_and(|job| job.standing == Standing::Paused)
+            && !self.bugs.has(Bug::AcquireIgnoresPause)
+    }
+
+    /// One that waits already keeps its reason and its time.
+    fn hold_back(&mut self, item: &AcquireExecution) {
+        let row = self.tables.executions().get(&item.execution).expect("the caller has read it");
+        if row.waiting.is_none() {
+            let row = ExecutionRow {
+                waiting: Some(WaitReason::JobPaused),
+                next_try_at: Some(self.now.plus(PAUSE_RECHECK)),
+                ..row.clone()
+            };
+            self.tables.put_execution(row, self.changes);
         }
     }
 

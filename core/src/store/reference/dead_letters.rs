@@ -71,6 +71,7 @@ impl Call<'_> {
                 fingerprint: asked.fingerprint,
                 job: letter.job,
                 execution: Some(execution),
+                version: None,
                 at: self.now,
             };
             self.tables.requests.put(row, self.changes);

@@ -10,15 +10,16 @@ use std::sync::Arc;
 use crate::bug::Bug;
 use crate::execution::{CancelState, ExecutionState, LeaseSign, is_legal};
 use crate::fencing::FencingToken;
-use crate::id::{DispatchNo, EffectId, ExecutionId, NodeId, Occurrence};
+use crate::id::{DispatchNo, EffectId, ExecutionId, JobVersion, NodeId, Occurrence};
 use crate::lease::{HeldLease, LeaseResource};
+use crate::limits::UNRECORDED_VERSIONS_MAX;
 use crate::mark::{self, Mark};
 use crate::partition::PartitionId;
 use crate::store::command::{
     Materialise, MaterialiseJob, NewExecution, NewSkippedRange, PutOffJob, PutOffJobs, ScanDueJobs, lease_of,
 };
 use crate::store::reference::Call;
-use crate::store::reply::{DueJob, MadeExecution, MaterialiseReply, PutOffReply, Reply};
+use crate::store::reply::{DueJob, EarlierVersion, MadeExecution, MaterialiseReply, PutOffReply, Reply};
 use crate::store::row::{ExecutionRow, JobRow, JobState, RefusedAction, RefusedResource, SkippedRangeRow};
 use crate::time::Timestamp;
 
@@ -86,6 +87,9 @@ impl Call<'_> {
                 partition: row.partition,
                 version: row.version,
                 definition: row.definition.clone(),
+                standing: row.standing,
+                effective_from: row.effective_from,
+                earlier: self.earlier_versions(row),
                 recorded_through: row.recorded_through,
                 next_fire_time: row.next_fire_time.expect("the index holds jobs with a next fire"),
                 next_try_at,
@@ -98,6 +102,31 @@ impl Call<'_> {
             due.due(partitions(), ask.after, self.now).map(describe).take(ask.limit as usize).collect();
         let next_due = due.next_after(partitions(), self.now);
         Reply::DueJobs { jobs, next_due }
+    }
+
+    /// The versions before the current one that decide about what follows the watermark: those that begin after it, and
+    /// the one in force right after it.
+    fn earlier_versions(&self, job: &JobRow) -> Vec<EarlierVersion> {
+        let first = job.recorded_through.next();
+        if job.effective_from <= first {
+            return Vec::new();
+        }
+        let mut earlier = Vec::new();
+        for version in (1..job.version.0).rev().take(UNRECORDED_VERSIONS_MAX as usize) {
+            let version = JobVersion(version);
+            let Some(row) = self.tables.job_versions.get(&(job.id, version)) else { break };
+            earlier.push(EarlierVersion {
+                version,
+                definition: row.definition.clone(),
+                standing: row.standing,
+                effective_from: row.effective_from,
+            });
+            if row.effective_from <= first {
+                break;
+            }
+        }
+        earlier.reverse();
+        earlier
     }
 
     /// Item by item.
@@ -122,7 +151,7 @@ impl Call<'_> {
             if !self.bugs.has(Bug::DeletedJobsFire) {
                 return MaterialiseReply::Gone;
             }
-        } else if job.version != item.version {
+        } else if job.version != item.version && !self.bugs.has(Bug::MaterialiseIgnoresVersion) {
             let current = job.version;
             self.refuse_materialise(ask.node, held, held.token);
             return MaterialiseReply::VersionChanged { current };
@@ -162,6 +191,7 @@ impl Call<'_> {
             }
             let occurrence = Occurrence::Scheduled { fire: new.fire };
             let row = ExecutionRow {
+                job_version: new.version,
                 due_at: new.due_at,
                 made_under,
                 ..new_execution(&job, new.id, occurrence, new.key.clone(), self.now)
@@ -198,7 +228,7 @@ impl Call<'_> {
             through: range.through,
             tenant: job.tenant,
             reason: range.reason,
-            job_version: job.version,
+            job_version: range.version,
             made_under,
             decided_at: self.now,
             zone_data: range.zone_data.clone(),

@@ -7,6 +7,7 @@
 use crate::bug::Bug;
 use crate::execution::{CancelState, ExecutionState};
 use crate::id::{ExecutionId, JobId, JobVersion, Occurrence, TenantId};
+use crate::job::Standing;
 use crate::limits::PLAN_AGE_MAX;
 use crate::mark::{self, Mark};
 use crate::partition::PartitionId;
@@ -40,7 +41,7 @@ impl Call<'_> {
         if let Some(asked) = &ask.request
             && let Some(known) = self.tables.requests.get(&(ask.tenant, asked.request.clone()))
         {
-            return if known.fingerprint == asked.fingerprint && known.execution.is_none() {
+            return if known.made_a_job(asked.fingerprint) {
                 CreateJobReply::Repeated { job: known.job }
             } else {
                 CreateJobReply::RequestReused
@@ -63,6 +64,7 @@ impl Call<'_> {
                 fingerprint: asked.fingerprint,
                 job: ask.job,
                 execution: None,
+                version: None,
                 at: self.now,
             };
             self.tables.requests.put(row, self.changes);
@@ -79,6 +81,8 @@ impl Call<'_> {
             partition: PartitionId::of(ask.job),
             version: JobVersion::FIRST,
             state: JobState::Active,
+            standing: Standing::Active,
+            standing_since: JobVersion::FIRST,
             definition: ask.definition.clone(),
             effective_from: ask.planned_at,
             recorded_through,
@@ -94,6 +98,10 @@ impl Call<'_> {
             tenant: ask.tenant,
             definition: ask.definition.clone(),
             effective_from: ask.planned_at,
+            standing: Standing::Active,
+            standing_since: JobVersion::FIRST,
+            actor: None,
+            reason: None,
         };
         self.tables.jobs.put(job, self.changes);
         self.tables.job_versions.put(version, self.changes);
@@ -110,7 +118,7 @@ impl Call<'_> {
     }
 
     /// The row of a job of this tenant, deleted or not.
-    fn job_of(&self, tenant: TenantId, job: JobId) -> Option<&JobRow> {
+    pub(super) fn job_of(&self, tenant: TenantId, job: JobId) -> Option<&JobRow> {
         self.tables.jobs.get(&job).filter(|row| row.tenant == tenant)
     }
 

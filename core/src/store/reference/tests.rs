@@ -29,6 +29,7 @@ use crate::store::tables::Tables;
 use crate::time::{Span, Timestamp};
 
 mod acquire;
+mod change_job;
 mod dead_letters;
 mod dispatch;
 mod finish;
@@ -88,6 +89,7 @@ fn due_item(number: u64) -> MaterialiseJob {
         expected_fire: fire(number),
         executions: vec![NewExecution {
             id: execution_id(number),
+            version: JobVersion::FIRST,
             fire: fire(number),
             due_at: fire(number),
             key: occurrence.idempotency_key(JOB).expect("a scheduled occurrence has a key"),

@@ -230,6 +230,8 @@ fn measure(stream: &mut Stream, kind: FaultKind) -> Measure {
         | FaultKind::OperatorCreates
         | FaultKind::OperatorTriggers
         | FaultKind::OperatorCancels
+        | FaultKind::OperatorEdits
+        | FaultKind::OperatorPauses
         | FaultKind::OperatorDeletes
         | FaultKind::OperatorCancelsStuck
         | FaultKind::OperatorRaces

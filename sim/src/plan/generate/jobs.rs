@@ -155,7 +155,7 @@ static USUAL: LazyLock<BTreeMap<&str, CronExpr>> = LazyLock::new(|| {
     all.map(|expr| (*expr, CronExpr::parse(expr).expect("a valid expression"))).collect()
 });
 
-const EVERY_FEW_MINUTES: [&str; 5] =
+pub(super) const EVERY_FEW_MINUTES: [&str; 5] =
     ["* * * * *", "*/2 * * * *", "*/3 * * * *", "*/5 * * * *", "1-59/7 * * * *"];
 const LISTED_MINUTES: [&str; 4] =
     ["0,13,27,41,55 * * * *", "*/4 * * * 1-5", "2-58/4 * 1-31 * *", "30 */2 * * * *"];
@@ -212,7 +212,7 @@ fn bounds(stream: &mut Stream, scene: &Scene<'_>) -> Bounds {
     }
 }
 
-fn misfire(stream: &mut Stream) -> MisfirePolicy {
+pub(super) fn misfire(stream: &mut Stream) -> MisfirePolicy {
     match stream.below(20) {
         0..12 => MisfirePolicy::FireOnce,
         12..17 => MisfirePolicy::CatchUp {
@@ -223,7 +223,7 @@ fn misfire(stream: &mut Stream) -> MisfirePolicy {
     }
 }
 
-fn retry(stream: &mut Stream) -> RetryPolicy {
+pub(super) fn retry(stream: &mut Stream) -> RetryPolicy {
     let base = stream.span(Span::from_millis(100), Span::from_secs(2));
     RetryPolicy {
         max_attempts: stream.between(1, 4) as u32,

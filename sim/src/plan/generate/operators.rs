@@ -1,4 +1,4 @@
-//! What operators do during a run: create, trigger, cancel, delete, replay and purge, also twice at once, at the worst
+//! What operators do during a run: create, change, trigger, cancel, delete, replay and purge, also twice at once, at the worst
 //! moment, and what is not theirs.
 //!
 //! What was added later draws from streams of its own, so that the rest of every seed stayed as it was.
@@ -33,6 +33,9 @@ pub(super) fn draw(seed: u64, ground: &Ground<'_>) -> Vec<OperatorAction> {
     if ground.swarm.has(FaultKind::OperatorTrespasses) {
         actions.extend(trespass(&mut stream("plan/operators/trespasses"), ground));
     }
+    if ground.swarm.has(FaultKind::OperatorEdits) || ground.swarm.has(FaultKind::OperatorPauses) {
+        actions.extend(super::job_changes::draw(&mut stream("plan/operators/changes"), ground));
+    }
     let dead_letters = [FaultKind::OperatorReplays, FaultKind::OperatorReplaysAll, FaultKind::OperatorPurges];
     if dead_letters.iter().any(|kind| ground.swarm.has(*kind)) {
         actions.extend(tend_dead_letters(&mut stream("plan/operators/dead letters"), ground));
@@ -41,11 +44,11 @@ pub(super) fn draw(seed: u64, ground: &Ground<'_>) -> Vec<OperatorAction> {
     actions
 }
 
-fn moment(stream: &mut Stream, ground: &Ground<'_>) -> SimTime {
+pub(super) fn moment(stream: &mut Stream, ground: &Ground<'_>) -> SimTime {
     SimTime::ZERO.plus(stream.span(Span::from_secs(1), ground.heal_at.since(SimTime::ZERO)))
 }
 
-fn once(at: SimTime, what: Action) -> OperatorAction {
+pub(super) fn once(at: SimTime, what: Action) -> OperatorAction {
     OperatorAction { at, copies: 1, what, under: Authority::Owner, timing: Timing::Chance }
 }
 

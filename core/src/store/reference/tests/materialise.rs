@@ -195,6 +195,7 @@ fn nothing_is_recorded_that_the_stores_clock_has_not_reached() {
     let held = world.own(SCHEDULER);
     assert_eq!(world.materialise(SCHEDULER, held, due_item(1)), MaterialiseReply::NotDue);
     let skipped = NewSkippedRange {
+        version: JobVersion::FIRST,
         from: fire(1),
         through: fire(1),
         reason: SkipReason::Misfire,
@@ -237,6 +238,7 @@ fn fires_passed_over_are_recorded_with_their_reason() {
     world.now = fire(9);
     let held = world.own(SCHEDULER);
     let skipped = NewSkippedRange {
+        version: JobVersion::FIRST,
         from: fire(1),
         through: fire(8),
         reason: SkipReason::Misfire,

@@ -1,0 +1,268 @@
+//! The timeline of a job: which of its versions decides about which stretch of time, and which fires that yields.
+//!
+//! A version is in force from its `effective_from` until that of the next one; the first one looked at also covers what
+//! lies before it. A fire is a *nominal fire* of the job if the version in force at that instant yields it, within its
+//! start and end. Those of an active version run by the job's policies. Those of a paused one are passed over, whatever
+//! the policies say, and only once that version is over: as long as a job is paused, what will become of its time is
+//! open, so the version in force has no nominal fires while it is paused. `max_runs` counts over the life of the job,
+//! so the version in force alone says what it is.
+//!
+//! Must stay true: nearly every job has one version that matters, and pays for no other. Where there are several, the
+//! work depends on their number and on what is returned, never on how many fires lie in between.
+
+use super::{Bounds, Schedule};
+use crate::id::JobVersion;
+use crate::job::{JobDefinition, Standing, Unreadable};
+use crate::store::reply::{DueJob, EarlierVersion};
+use crate::time::{Span, Timestamp};
+
+/// One version, and from when it decides.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    /// Which version.
+    pub version: JobVersion,
+    /// From when it decides.
+    pub effective_from: Timestamp,
+    /// Whether its fires run.
+    pub standing: Standing,
+    /// Its schedule.
+    pub schedule: &'a Schedule,
+    /// Its bounds.
+    pub bounds: &'a Bounds,
+}
+
+impl<'a> Piece<'a> {
+    /// The piece of a version with this definition.
+    #[must_use]
+    pub const fn of(
+        version: JobVersion,
+        effective_from: Timestamp,
+        standing: Standing,
+        definition: &'a JobDefinition,
+    ) -> Self {
+        Self { version, effective_from, standing, schedule: &definition.schedule, bounds: &definition.bounds }
+    }
+}
+
+/// The versions of a job that matter, by time.
+#[derive(Clone, Debug)]
+pub struct Timeline<'a> {
+    earlier: Vec<Piece<'a>>,
+    current: Piece<'a>,
+}
+
+const INSTANT: Span = Span::from_micros(1);
+
+/// A piece with the ends that its neighbours give it, bounds included.
+#[derive(Clone, Copy)]
+struct Stretch<'a> {
+    piece: &'a Piece<'a>,
+    from: Timestamp,
+    through: Timestamp,
+}
+
+impl Stretch<'_> {
+    fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
+        let after = if self.from == Timestamp::MIN { after } else { after.max(self.from.minus(INSTANT)) };
+        if after >= self.through {
+            return None;
+        }
+        let next = self.piece.bounds.next_fire_after(self.piece.schedule, after)?;
+        (next <= self.through).then_some(next)
+    }
+
+    fn latest(&self, after: Timestamp, until: Timestamp, count: usize) -> Vec<Timestamp> {
+        let after = if self.from == Timestamp::MIN { after } else { after.max(self.from.minus(INSTANT)) };
+        let until = until.min(self.through);
+        if after >= until {
+            return Vec::new();
+        }
+        self.piece.bounds.latest_fires(self.piece.schedule, after, until, count)
+    }
+}
+
+/// What is passed over of one version: its first and its last such fire.
+pub(super) struct PassedOver {
+    pub(super) from: Timestamp,
+    pub(super) through: Timestamp,
+    pub(super) standing: Standing,
+}
+
+impl<'a> Timeline<'a> {
+    /// A timeline of these versions: those before the one in force, oldest first, and that one.
+    #[must_use]
+    pub const fn new(earlier: Vec<Piece<'a>>, current: Piece<'a>) -> Self {
+        Self { earlier, current }
+    }
+
+    /// A timeline of one active version that has always been in force.
+    #[must_use]
+    pub const fn of_one(schedule: &'a Schedule, bounds: &'a Bounds) -> Self {
+        let current = Piece {
+            version: JobVersion::FIRST,
+            effective_from: Timestamp::MIN,
+            standing: Standing::Active,
+            schedule,
+            bounds,
+        };
+        Self { earlier: Vec::new(), current }
+    }
+
+    /// The timeline of these versions before the one in force, and that one.
+    ///
+    /// # Errors
+    /// [`Unreadable`]: an earlier version that matters cannot be read.
+    pub fn of_versions(earlier: &'a [EarlierVersion], current: Piece<'a>) -> Result<Self, Unreadable> {
+        let piece = |version: &'a EarlierVersion| {
+            let definition = version.definition.read().map_err(Unreadable::clone)?;
+            Ok(Piece::of(version.version, version.effective_from, version.standing, definition))
+        };
+        Ok(Self { earlier: earlier.iter().map(piece).collect::<Result<_, Unreadable>>()?, current })
+    }
+
+    /// The timeline of a due job whose own definition is this one.
+    ///
+    /// # Errors
+    /// [`Unreadable`]: an earlier version that matters cannot be read.
+    pub fn of_due(job: &'a DueJob, definition: &'a JobDefinition) -> Result<Self, Unreadable> {
+        let current = Piece::of(job.version, job.effective_from, job.standing, definition);
+        Self::of_versions(&job.earlier, current)
+    }
+
+    /// The same without its pauses: for a deliberate bug.
+    pub(crate) fn never_paused(mut self) -> Self {
+        for piece in self.earlier.iter_mut().chain(core::iter::once(&mut self.current)) {
+            piece.standing = Standing::Active;
+        }
+        self
+    }
+
+    /// Whether `runs` runs leave no more.
+    #[must_use]
+    pub fn exhausted_by(&self, runs: u64) -> bool {
+        self.current.bounds.exhausted_by(runs)
+    }
+
+    /// How often the job runs at most.
+    #[must_use]
+    pub const fn max_runs(&self) -> Option<u64> {
+        self.current.bounds.max_runs
+    }
+
+    /// Which version decides about an instant.
+    #[must_use]
+    pub fn version_at(&self, at: Timestamp) -> JobVersion {
+        let stretch = self.stretches().find(|stretch| at <= stretch.through);
+        stretch.map_or(self.current.version, |stretch| stretch.piece.version)
+    }
+
+    /// The first nominal fire after an instant, whether it runs or is passed over.
+    #[must_use]
+    pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
+        // The stretches follow each other, so the first that has one decides.
+        self.stretches().filter(Self::has_fires).find_map(|stretch| stretch.next_after(after))
+    }
+
+    /// The first fire of an active version after an instant.
+    #[must_use]
+    pub fn next_run_after(&self, after: Timestamp) -> Option<Timestamp> {
+        self.stretches().filter(Self::runs).find_map(|stretch| stretch.next_after(after))
+    }
+
+    /// The latest `count` fires of active versions after `after` and at or before `until`, oldest first.
+    #[must_use]
+    pub fn latest_runs(&self, after: Timestamp, until: Timestamp, count: usize) -> Vec<Timestamp> {
+        if self.earlier.is_empty() {
+            return match self.current.standing {
+                Standing::Active => self.all_of_current().latest(after, until, count),
+                Standing::Paused => Vec::new(),
+            };
+        }
+        let stretches: Vec<Stretch<'_>> = self.stretches().filter(Self::runs).collect();
+        let mut latest = Vec::new();
+        for stretch in stretches.iter().rev() {
+            let mut of_this = stretch.latest(after, until, count.saturating_sub(latest.len()));
+            of_this.extend(latest);
+            latest = of_this;
+        }
+        latest
+    }
+
+    /// The last fire at or before `until`, and after `after`, that a paused version passes over.
+    pub(super) fn last_paused(&self, after: Timestamp, until: Timestamp) -> Option<Timestamp> {
+        self.stretches()
+            .filter(|stretch| Self::has_fires(stretch) && !Self::runs(stretch))
+            .filter_map(|stretch| stretch.latest(after, until, 1).pop())
+            .last()
+    }
+
+    /// The first fire after `after` that a paused version passes over.
+    pub(super) fn next_paused_after(&self, after: Timestamp) -> Option<Timestamp> {
+        self.stretches()
+            .filter(|stretch| Self::has_fires(stretch) && !Self::runs(stretch))
+            .find_map(|stretch| stretch.next_after(after))
+    }
+
+    /// What each version passes over after `after`: of a paused one all up to `through`, of an active one all up to
+    /// `missed_through`, where anything is missed.
+    pub(super) fn passed_over(
+        &self,
+        after: Timestamp,
+        through: Timestamp,
+        missed_through: Option<Timestamp>,
+    ) -> Vec<PassedOver> {
+        let of_stretch = |stretch: Stretch<'_>| {
+            let standing = stretch.piece.standing;
+            let until = match standing {
+                Standing::Active => missed_through?,
+                Standing::Paused => through,
+            };
+            let from = stretch.next_after(after).filter(|fire| *fire <= until)?;
+            let through = stretch.latest(after, until, 1).pop().unwrap_or(from);
+            Some(PassedOver { from, through, standing })
+        };
+        self.stretches().filter(Self::has_fires).filter_map(of_stretch).collect()
+    }
+
+    /// The first `limit` nominal fires after `after` and at or before `until`, in order.
+    #[must_use]
+    pub fn fires_between(&self, after: Timestamp, until: Timestamp, limit: usize) -> Vec<Timestamp> {
+        let mut fires = Vec::new();
+        for stretch in self.stretches().filter(Self::has_fires) {
+            let mut after = after;
+            while fires.len() < limit
+                && let Some(fire) = stretch.next_after(after).filter(|fire| *fire <= until)
+            {
+                fires.push(fire);
+                after = fire;
+            }
+        }
+        fires
+    }
+
+    fn all_of_current(&self) -> Stretch<'_> {
+        let from = if self.earlier.is_empty() { Timestamp::MIN } else { self.current.effective_from };
+        Stretch { piece: &self.current, from, through: Timestamp::MAX }
+    }
+
+    fn stretches(&self) -> impl Iterator<Item = Stretch<'_>> {
+        let earlier = self.earlier.iter().enumerate().map(|(at, piece)| {
+            let next = self.earlier.get(at + 1).unwrap_or(&self.current);
+            let from = if at == 0 { Timestamp::MIN } else { piece.effective_from };
+            Stretch { piece, from, through: next.effective_from.minus(INSTANT) }
+        });
+        earlier.chain(core::iter::once(self.all_of_current()))
+    }
+
+    fn runs(stretch: &Stretch<'_>) -> bool {
+        match stretch.piece.standing {
+            Standing::Active => true,
+            Standing::Paused => false,
+        }
+    }
+
+    /// The version in force has no fires while it is paused: it has no end yet.
+    fn has_fires(stretch: &Stretch<'_>) -> bool {
+        Self::runs(stretch) || stretch.through != Timestamp::MAX
+    }
+}

@@ -1,0 +1,198 @@
+//! Jobs edited, paused and resumed.
+//!
+//! The job's row is locked first, so a materialisation either was there before, and has moved the watermark, or finds
+//! the version changed. Everything else is looked at after that, with a new snapshot. A resume locks what the pause
+//! held back, by id, before it reads the clock.
+
+use fencepost_core::id::JobVersion;
+use fencepost_core::limits::{PLAN_AGE_MAX, UNRECORDED_VERSIONS_MAX};
+use fencepost_core::store::command::{ChangeJob, JobChange};
+use fencepost_core::store::reply::{ChangeJobReply, Reply, StoreReply};
+use fencepost_core::time::Timestamp;
+use sqlx::{Connection, PgConnection};
+
+use super::context::Context;
+use super::fault::Fault;
+use super::notifications::notify;
+use super::read;
+
+/// What a change is decided by.
+struct Columns {
+    version: i64,
+    state: String,
+    standing: String,
+    standing_since: i64,
+    recorded_through: i64,
+    partition: i16,
+}
+
+pub(super) async fn change(
+    cx: &Context<'_>,
+    conn: &mut PgConnection,
+    ask: &ChangeJob,
+) -> Result<StoreReply, Fault> {
+    let mut tx = conn.begin().await?;
+    let (now, reply) = change_within(cx, &mut tx, ask).await?;
+    tx.commit().await?;
+    Ok(cx.reply(now, Reply::JobChanged(reply)))
+}
+
+async fn change_within(
+    cx: &Context<'_>,
+    conn: &mut PgConnection,
+    ask: &ChangeJob,
+) -> Result<(i64, ChangeJobReply), Fault> {
+    let job = sqlx::query_as!(
+        Columns,
+        "SELECT version, state, standing, standing_since, recorded_through, partition
+         FROM job WHERE id = $1 AND tenant = $2 FOR NO KEY UPDATE",
+        ask.job.as_uuid(),
+        ask.tenant.as_uuid(),
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    match ask.change {
+        JobChange::Resume => lock_held_back(conn, ask).await?,
+        JobChange::Edit(_) | JobChange::Pause => {}
+    }
+    let now = cx.clock(conn).await?;
+    let reply = |reply| Ok((now, reply));
+    let Some(job) = job else { return reply(ChangeJobReply::NotFound) };
+    if let Some(known) = known_request(conn, ask).await? {
+        return reply(known);
+    }
+    if job.state != "active" {
+        return reply(ChangeJobReply::NotFound);
+    }
+    let version = JobVersion(read::count("job.version", job.version)?);
+    if ask.change.standing().is_some_and(|standing| standing.name() == job.standing) {
+        return reply(ChangeJobReply::Already { version });
+    }
+    if version != ask.expected_version {
+        return reply(ChangeJobReply::VersionChanged { current: version });
+    }
+    let at = Timestamp::from_micros(now);
+    let is_timely = ask.planned_at <= at && ask.planned_at.plus(PLAN_AGE_MAX) >= at;
+    if !is_timely || job.recorded_through != ask.expected_watermark.as_micros() {
+        return reply(ChangeJobReply::PlanExpired);
+    }
+    if ask.recorded_through.next() < ask.effective_from && is_behind(conn, ask, &job).await? {
+        return reply(ChangeJobReply::LedgerBehind);
+    }
+    write(conn, ask, &job, now).await?;
+    reply(ChangeJobReply::Changed { version: version.next() })
+}
+
+async fn known_request(conn: &mut PgConnection, ask: &ChangeJob) -> Result<Option<ChangeJobReply>, Fault> {
+    let Some(asked) = &ask.request else { return Ok(None) };
+    let known = sqlx::query!(
+        "SELECT fingerprint, job, version FROM operator_request WHERE tenant = $1 AND request = $2",
+        ask.tenant.as_uuid(),
+        &*asked.request,
+    )
+    .fetch_optional(conn)
+    .await?;
+    let Some(known) = known else { return Ok(None) };
+    let is_this = known.fingerprint == asked.fingerprint && known.job == ask.job.as_uuid();
+    Ok(Some(match known.version.filter(|_| is_this) {
+        Some(version) => {
+            let version = JobVersion(read::count("operator_request.version", version)?);
+            ChangeJobReply::Repeated { version }
+        }
+        None => ChangeJobReply::RequestReused,
+    }))
+}
+
+/// Whether as many versions as may be decide about what follows the watermark.
+async fn is_behind(conn: &mut PgConnection, ask: &ChangeJob, job: &Columns) -> Result<bool, Fault> {
+    let oldest = sqlx::query_scalar!(
+        "SELECT effective_from FROM job_version WHERE job = $1 AND version = $2",
+        ask.job.as_uuid(),
+        job.version + 1 - i64::from(UNRECORDED_VERSIONS_MAX),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(oldest.is_some_and(|oldest| oldest > job.recorded_through + 1))
+}
+
+/// As text, ids have the same order, and no walk along the primary key provides it.
+async fn lock_held_back(conn: &mut PgConnection, ask: &ChangeJob) -> Result<(), Fault> {
+    sqlx::query!(
+        r#"SELECT count(*) AS "locked!" FROM (
+             SELECT FROM execution WHERE job = $1 AND waiting = 'job_paused'
+             ORDER BY id::text FOR NO KEY UPDATE) AS held_back"#,
+        ask.job.as_uuid(),
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(())
+}
+
+async fn write(conn: &mut PgConnection, ask: &ChangeJob, job: &Columns, now: i64) -> Result<(), Fault> {
+    let version = job.version + 1;
+    let (standing, standing_since) = match ask.change.standing() {
+        Some(standing) => (standing.name(), version),
+        None => (job.standing.as_str(), job.standing_since),
+    };
+    let definition = match &ask.change {
+        JobChange::Edit(definition) => Some(definition.text().to_string()),
+        JobChange::Pause | JobChange::Resume => None,
+    };
+    sqlx::query!(
+        "WITH changed AS (
+           UPDATE job SET version = $2, standing = $3, standing_since = $4, definition = coalesce($5, definition),
+             effective_from = $6, recorded_through = $7, next_fire_time = $8::int8,
+             next_try_at = coalesce($8::int8, next_try_at),
+             unreadable_reason = CASE WHEN $5 IS NULL THEN unreadable_reason END,
+             unreadable_schema = CASE WHEN $5 IS NULL THEN unreadable_schema END,
+             unreadable_zone_data = CASE WHEN $5 IS NULL THEN unreadable_zone_data END
+           WHERE id = $1
+           RETURNING id, tenant, version, definition, effective_from, standing, standing_since)
+         INSERT INTO job_version (job, tenant, version, definition, effective_from, standing, standing_since, actor,
+           reason)
+         SELECT id, tenant, version, definition, effective_from, standing, standing_since, $9, $10 FROM changed",
+        ask.job.as_uuid(),
+        version,
+        standing,
+        standing_since,
+        definition,
+        ask.effective_from.as_micros(),
+        ask.recorded_through.as_micros(),
+        ask.next_fire_time.map(Timestamp::as_micros),
+        ask.actor.as_deref(),
+        ask.reason.as_deref(),
+    )
+    .execute(&mut *conn)
+    .await?;
+    if let Some(asked) = &ask.request {
+        let done = sqlx::query!(
+            "INSERT INTO operator_request (tenant, request, fingerprint, job, version, at)
+             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (tenant, request) DO NOTHING",
+            ask.tenant.as_uuid(),
+            &*asked.request,
+            asked.fingerprint,
+            ask.job.as_uuid(),
+            version,
+            now,
+        )
+        .execute(&mut *conn)
+        .await?;
+        if done.rows_affected() == 0 {
+            return Err(Fault::InMotion { table: "operator_request" });
+        }
+    }
+    match ask.change {
+        JobChange::Pause => Ok(()),
+        JobChange::Edit(_) => notify(conn, job.partition).await,
+        JobChange::Resume => {
+            sqlx::query!(
+                "UPDATE execution SET next_try_at = $2 WHERE job = $1 AND waiting = 'job_paused'",
+                ask.job.as_uuid(),
+                now,
+            )
+            .execute(&mut *conn)
+            .await?;
+            notify(conn, job.partition).await
+        }
+    }
+}
