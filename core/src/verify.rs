@@ -5,13 +5,16 @@
 //! a verdict of "holds" means that nothing in these rows speaks against it.
 //!
 //! Whoever reads the rows hands them over one job, one execution, one record at a time, in any number: a [`Verifier`]
-//! keeps counts and the first few violations of each check, never the rows. The order within a job is by nominal fire
+//! keeps counts, the first few violations of each check and when jobs were paused, never the rows. The order within a job is by nominal fire
 //! ([`Verifier::begin_job`], then its ledger, then [`Verifier::end_job`]); executions come with what belongs to them
-//! ([`Verifier::execution`]); the leases come first, for everybody else's tokens are compared with theirs.
+//! ([`Verifier::execution`]), after all jobs; the leases come first, for everybody else's tokens are compared with theirs.
 //!
 //! Must stay true: nothing is judged by a decision of the scheduler's that could be wrong in the same way. The nominal
 //! fires come from the definitions, which is all that the two have in common.
 
+use std::collections::BTreeMap;
+
+use crate::id::JobId;
 use crate::schedule::TZDATA_VERSION;
 use crate::time::Timestamp;
 
@@ -89,13 +92,22 @@ pub struct Verifier {
     tallies: Tallies,
     leases: LeaseTokens,
     job: Option<JobWalk>,
+    /// From when to when jobs were paused; those that never were are not in it.
+    pauses: BTreeMap<JobId, Vec<(Timestamp, Timestamp)>>,
 }
 
 impl Verifier {
     /// Nothing looked at yet.
     #[must_use]
     pub fn new(window: Window, zone_data: ZoneData) -> Self {
-        Self { window, zone_data, tallies: Tallies::default(), leases: LeaseTokens::default(), job: None }
+        Self {
+            window,
+            zone_data,
+            tallies: Tallies::default(),
+            leases: LeaseTokens::default(),
+            job: None,
+            pauses: BTreeMap::new(),
+        }
     }
 
     /// The verdicts. `at` is when the rows were read, by the store's clock.

@@ -10,9 +10,13 @@ mod rows;
 use std::collections::BTreeSet;
 
 use breaks::BREAKS;
+use fencepost_core::execution::SkipReason;
+use fencepost_core::id::JobVersion;
+use fencepost_core::job::Standing;
 use fencepost_core::schedule::TZDATA_VERSION;
+use fencepost_core::store::row::SkippedRangeRow;
 use fencepost_core::verify::{Check, LedgerItem, Report, Verdict, Window, ZoneData};
-use rows::{Rows, at, definition, fire, range};
+use rows::{Rows, at, definition, fire, late_fire, of_version, range};
 
 fn violated(report: &Report) -> Vec<Check> {
     report.violated().map(|check| check.check).collect()
@@ -172,4 +176,57 @@ fn a_number_of_runs_that_is_used_up_ends_the_fires() {
     let job = rows.job();
     (job.runs, job.recorded_through) = (4, at("08:04:00"));
     assert_eq!(violated(&rows.judged(Window::ALL)), [Check::NoPhantomFire]);
+}
+
+#[test]
+fn a_pause_passes_over_what_falls_into_it_and_lets_nothing_begin() {
+    let mut rows = Rows::right();
+    // Paused from 08:04:30 to 08:13:30; 08:04 was missed, and the pass that found it ran 08:14 for it.
+    rows.stand(Standing::Paused, at("08:04:30"));
+    rows.stand(Standing::Active, at("08:13:30"));
+    let decided_at = at("08:14:40");
+    let passed_over = |from, through, reason, version| match range(from, through, decided_at) {
+        LedgerItem::Range(row) => {
+            LedgerItem::Range(SkippedRangeRow { reason, job_version: JobVersion(version), ..row })
+        }
+        LedgerItem::Fire(fire) => panic!("it is no range: {fire:?}"),
+    };
+    let ledger = rows.ledger();
+    ledger.truncate(3);
+    ledger.push(passed_over("08:04:00", at("08:04:00"), SkipReason::Misfire, 1));
+    ledger.push(passed_over("08:05:00", at("08:13:00"), SkipReason::Paused, 2));
+    ledger.push(of_version(late_fire("08:14:00", decided_at), 3));
+    ledger.push(fire("08:15:00", 3));
+    let report = rows.judged(Window::ALL);
+    assert!(report.holds, "{report:#?}");
+
+    // As missed, and not because of the pause.
+    rows.ledger()[4] = passed_over("08:05:00", at("08:13:00"), SkipReason::Misfire, 2);
+    assert_eq!(violated(&rows.judged(Window::ALL)), [Check::NoLostFire]);
+    // A fire of the pause was made.
+    rows.ledger()[4] = passed_over("08:05:00", at("08:12:00"), SkipReason::Paused, 2);
+    rows.ledger().insert(5, of_version(late_fire("08:13:00", decided_at), 2));
+    rows.job().runs += 1;
+    assert!(violated(&rows.judged(Window::ALL)).contains(&Check::PausedIsSilent));
+    rows.ledger().remove(5);
+    rows.ledger()[4] = passed_over("08:05:00", at("08:13:00"), SkipReason::Paused, 2);
+    rows.job().runs -= 1;
+    assert!(rows.judged(Window::ALL).holds);
+    // A run of a fire from before it began during it.
+    rows.row(rows::COMPLETED).leased_at = Some(at("08:06:00"));
+    let silent = rows.judged(Window::ALL);
+    assert!(!silent.of(Check::PausedIsSilent).found.is_empty(), "{silent:#?}");
+}
+
+#[test]
+fn a_job_that_is_paused_waits_for_no_fire_and_lacks_none() {
+    let mut rows = Rows::right();
+    rows.stand(Standing::Paused, at("08:15:05"));
+    let job = rows.job();
+    (job.recorded_through, job.next_fire_time) = (at("08:15:04"), None);
+    let report = rows.judged(Window::ALL);
+    assert!(report.holds, "{report:#?}");
+
+    rows.job().next_fire_time = Some(at("08:16:00"));
+    assert_eq!(violated(&rows.judged(Window::ALL)), [Check::NoLostFire]);
 }

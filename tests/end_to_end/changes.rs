@@ -47,7 +47,8 @@ impl Clock {
 
     /// An instant of the nth day from tomorrow on, as the API writes it.
     async fn instant(&self, day: i32, time: &str) -> String {
-        let read = "SELECT to_char(date_trunc('day', now() AT TIME ZONE 'UTC') + make_interval(days => $1 + 1)
+        let read =
+            "SELECT to_char(date_trunc('day', now() AT TIME ZONE 'UTC') + make_interval(days => $1 + 1)
                       + $2::text::interval, 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
         sqlx::query_scalar(read).bind(day).bind(time).fetch_one(&self.pool).await.expect("it is an instant")
     }
@@ -92,8 +93,11 @@ async fn completed(operator: &Operator, job: Uuid, count: usize) -> Vec<Value> {
 
 /// Returns once the schedulers have looked at what is due now.
 async fn looked_at(operator: &Operator) {
-    let probe = create(operator, &json!({"name": "probe", "handler": {"name": "noop"},
-        "schedule": {"kind": "cron", "expr": "* * * * * *"}, "bounds": {"max_runs": 1}}))
+    let probe = create(
+        operator,
+        &json!({"name": "probe", "handler": {"name": "noop"},
+        "schedule": {"kind": "cron", "expr": "* * * * * *"}, "bounds": {"max_runs": 1}}),
+    )
     .await;
     completed(operator, probe, 1).await;
 }

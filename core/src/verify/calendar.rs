@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::id::JobVersion;
-use crate::job::JobDefinition;
+use crate::job::{JobDefinition, Standing};
 use crate::schedule::{Schedule, Zone};
 use crate::store::row::JobVersionRow;
 use crate::time::{Span, Timestamp};
@@ -18,6 +18,8 @@ pub(super) struct Piece {
     pub(super) version: JobVersion,
     /// The first instant that it decides about; the first version decides about everything before, too.
     from: Timestamp,
+    /// Whether its fires run.
+    pub(super) standing: Standing,
     /// Its definition; `None` where this version of the program cannot read it.
     pub(super) definition: Option<Arc<JobDefinition>>,
 }
@@ -66,14 +68,10 @@ impl Calendar {
         let piece = |row: &JobVersionRow| Piece {
             version: row.version,
             from: row.effective_from,
+            standing: row.standing,
             definition: row.definition.read().ok().cloned(),
         };
         Self(versions.iter().map(piece).collect())
-    }
-
-    /// The piece of a version.
-    pub(super) fn version(&self, version: JobVersion) -> Option<&Piece> {
-        self.0.iter().find(|piece| piece.version == version)
     }
 
     /// The piece with this index.
@@ -87,20 +85,42 @@ impl Calendar {
         (!self.0.is_empty()).then_some(later)
     }
 
-    fn end(&self, index: usize) -> Timestamp {
+    /// When the next piece begins.
+    pub(super) fn end(&self, index: usize) -> Timestamp {
         self.0.get(index + 1).map_or(Timestamp::MAX, |next| next.from)
+    }
+
+    /// From when to when the job was paused, each time.
+    pub(super) fn pauses(&self) -> Vec<(Timestamp, Timestamp)> {
+        let paused = self.0.iter().enumerate().filter(|(_, piece)| piece.standing == Standing::Paused);
+        paused.map(|(index, piece)| (piece.from, self.end(index))).collect()
+    }
+
+    /// Whether what is recorded of a piece is at its end: while a job is paused, what will become of its time is open.
+    fn has_fires(&self, index: usize) -> bool {
+        self.0[index].standing == Standing::Active || index + 1 < self.0.len()
+    }
+
+    /// Whether a version that decides from here on leaves no run after so many. How often a job runs at most is said by
+    /// the version in force when a fire is recorded, which may be a later one than that of the fire.
+    fn exhausted_from(&self, index: usize, runs: u64) -> bool {
+        let definitions = self.0[index..].iter().filter_map(|piece| piece.definition.as_ref());
+        definitions.into_iter().any(|definition| definition.bounds.exhausted_by(runs))
     }
 
     /// The first fire after an instant, of a job that has had so many runs by then.
     pub(super) fn next_after(&self, after: Timestamp, runs: Runs) -> Next {
         let Some(first) = self.index_at(after.next()) else { return Next::Never };
         for (index, piece) in self.0.iter().enumerate().skip(first) {
+            if !self.has_fires(index) {
+                continue;
+            }
             let Some(definition) = &piece.definition else { return Next::Unreadable };
             let from = if index == 0 { after } else { after.max(piece.from.minus(Span::from_micros(1))) };
             let next = definition.bounds.next_fire_after(&definition.schedule, from);
             let Some(fire) = next.filter(|fire| *fire < self.end(index)) else { continue };
             match runs {
-                Runs::Counted(runs) if definition.bounds.exhausted_by(runs) => {}
+                Runs::Counted(runs) if self.exhausted_from(index, runs) => {}
                 Runs::NotCounted if definition.bounds.max_runs.is_some() => return Next::NotCounted,
                 Runs::Counted(_) | Runs::NotCounted | Runs::Unlimited => return Next::At(fire, index),
             }

@@ -72,8 +72,8 @@ checks! {
         sees "An execution is dead-lettered exactly when it has a record; the record counts what the execution counts; its replays are numbered from 1 without a gap up to its count, and none was made after a purge."
         blind "The error text of a dead letter that was purged.",
     PausedIsSilent "paused-is-silent" "executions of jobs that were silenced"
-        sees "After a job's delete no fire of it was made, no run of it began, nothing of it still waits, and what ran then was asked to stop."
-        blind "Anything but deletes: this version cannot pause.",
+        sees "No fire that falls into a pause was made, and no run of a scheduled execution began during one. After a job's delete no fire of it was made, no run of it began, nothing of it still waits, and what ran then was asked to stop."
+        blind "The first minute of a pause, whose commit is not on record, and any but the latest run of an execution.",
     Conservation "conservation" "executions and records"
         sees "Every execution has its job, the version it was made under, its tenant and partition; a job's versions are whole; its counter of runs is the number of its scheduled executions; every record belongs to an execution that is there, and what a request is on record to have made is there."
         blind "Executions that were deleted together with everything that names them, and all counting under --from or --to.",

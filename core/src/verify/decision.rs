@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use super::Check;
 use super::report::{Finding, Tallies};
-use crate::execution::SkipReason;
 use crate::id::JobId;
 use crate::job::JobDefinition;
 use crate::schedule::misfire::MisfirePolicy;
@@ -16,7 +15,7 @@ use crate::time::{Span, Timestamp};
 
 const ADVICE: &str = "compare the job's definition and the store's clock at that time with what was decided";
 
-/// A range, and how many fires ran after it in the same decision.
+/// A range of missed fires, and how many fires ran after it in the same decision.
 #[derive(Debug)]
 struct OpenRange {
     row: SkippedRangeRow,
@@ -122,19 +121,15 @@ impl Decision {
 /// Why a range should not have been passed over.
 fn unjustified(range: &OpenRange, judged: Judged) -> Option<String> {
     let OpenRange { row, definition, later_runs } = range;
-    match row.reason {
-        SkipReason::Misfire => {
-            let runs_ended = definition.bounds.exhausted_by(judged.runs);
-            let justified = match definition.misfire {
-                MisfirePolicy::Skip => true,
-                MisfirePolicy::FireOnce => *later_runs >= 1,
-                MisfirePolicy::CatchUp { cap, window } => {
-                    row.decided_at.since(row.through) > window || *later_runs >= u64::from(cap) || runs_ended
-                }
-            };
-            (!justified).then(|| {
-                format!("the policy is {:?}, and {later_runs} later fires were run then", definition.misfire)
-            })
+    let runs_ended = definition.bounds.exhausted_by(judged.runs);
+    let justified = match definition.misfire {
+        MisfirePolicy::Skip => true,
+        MisfirePolicy::FireOnce => *later_runs >= 1,
+        MisfirePolicy::CatchUp { cap, window } => {
+            row.decided_at.since(row.through) > window || *later_runs >= u64::from(cap) || runs_ended
         }
-    }
+    };
+    (!justified).then(|| {
+        format!("the policy is {:?}, and {later_runs} later fires were run then", definition.misfire)
+    })
 }

@@ -125,13 +125,14 @@ impl Verifier {
     /// Takes an execution with what is on record about it.
     pub fn execution(&mut self, facts: &ExecutionFacts) {
         let row = &facts.execution;
+        let pauses = self.pauses.get(&row.job).map_or(&[][..], Vec::as_slice);
         let mut docket = Docket { tallies: &mut self.tallies, job: row.job, execution: row.id };
         identity::check(&mut docket, facts);
         state::check(&mut docket, facts);
         history::check(&mut docket, facts);
         dead_letter::check(&mut docket, facts);
         lag::check(&mut docket, facts);
-        silence::check(&mut docket, facts);
+        silence::check(&mut docket, facts, pauses);
         check_refusals(&mut docket, facts);
     }
 }

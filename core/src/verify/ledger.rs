@@ -14,7 +14,7 @@ use super::{Check, Verifier, Window, ZoneData};
 use crate::execution::{ExecutionState, SkipReason};
 use crate::fencing::FencingToken;
 use crate::id::{ExecutionId, JobId, JobVersion};
-use crate::job::JobDefinition;
+use crate::job::{JobDefinition, Standing};
 use crate::lease::LeaseResource;
 use crate::schedule::Schedule;
 use crate::schedule::misfire::MisfirePolicy;
@@ -94,6 +94,10 @@ impl Verifier {
         let first =
             calendar.index_at(Timestamp::MIN).and_then(|first| calendar.piece(first).definition.clone());
         let born = born(&job, first.as_deref());
+        let pauses = calendar.pauses();
+        if !pauses.is_empty() {
+            self.pauses.insert(job.id, pauses);
+        }
         self.job = Some(JobWalk {
             covered: born.max(self.window.from.minus(Span::from_micros(1))),
             window: self.window,
@@ -153,6 +157,7 @@ fn check_versions(tallies: &mut Tallies, job: &JobRow, versions: &[JobVersionRow
     let rising = versions.iter().map(|row| row.effective_from).is_sorted();
     let in_force = versions.last().is_some_and(|last| {
         last.definition == job.definition
+            && (last.standing, last.standing_since) == (job.standing, job.standing_since)
             && (job.state == JobState::Deleted || last.effective_from == job.effective_from)
     });
     let same_tenant = versions.iter().all(|row| row.tenant == job.tenant);
@@ -161,7 +166,7 @@ fn check_versions(tallies: &mut Tallies, job: &JobRow, versions: &[JobVersionRow
     }
     let what = format!(
         "its versions are {:?}, and 1 to {expected} are to be there, taking effect one after the other, the last \
-         with the job's own definition",
+         with the job's own definition and standing",
         versions.iter().map(|row| row.version.0).collect::<Vec<_>>()
     );
     let advice =
@@ -200,15 +205,22 @@ impl JobWalk {
                 fire.fire, fire.due_at, fire.materialised_at
             ));
         }
-        let version = self.calendar.version(fire.job_version);
-        let definition = version.and_then(|piece| piece.definition.clone());
-        let decides = self.calendar.index_at(fire.fire).map(|index| self.calendar.piece(index).version);
-        if decides.is_some_and(|decides| fire.job_version < decides) {
+        let decides = self.calendar.index_at(fire.fire).map(|index| self.calendar.piece(index));
+        if let Some(decides) = decides.filter(|decides| fire.job_version != decides.version) {
             made_up(format!(
-                "the fire of {} was made under version {}, when a later one was in force",
-                fire.fire, fire.job_version.0
+                "the fire of {} was made under version {}, and version {} was in force then",
+                fire.fire, fire.job_version.0, decides.version.0
             ));
         }
+        if decides.is_some_and(|decides| decides.standing == Standing::Paused) {
+            let what = format!("the fire of {} was made, and its job was paused then", fire.fire);
+            let finding = Finding::of_execution(job, fire.id, what, MADE_UP);
+            seen.tallies.broke(Check::PausedIsSilent, finding);
+        }
+        let mut made_up = |what: String| {
+            seen.tallies.broke(Check::NoPhantomFire, Finding::of_execution(job, fire.id, what, MADE_UP));
+        };
+        let definition = self.in_force_at(fire.materialised_at);
         if let Some(definition) = &definition
             && definition.misfire == MisfirePolicy::Skip
             && is_missed(definition, fire.fire, fire.materialised_at)
@@ -252,21 +264,40 @@ impl JobWalk {
         } else {
             self.check_bounds(seen, &range);
         }
-        match self.calendar.version(range.job_version).map(|piece| piece.definition.clone()) {
-            Some(Some(definition)) => self.check_late(seen, range, definition),
-            Some(None) => {
-                let what = format!("{} to {through}: the definition cannot be read", range.from);
-                seen.tallies.cannot_compare(Check::NoLostFire, lost(what));
+        if self.is_of_its_version(&range) {
+            match (range.reason, self.in_force_at(range.decided_at)) {
+                (SkipReason::Paused, _) => {}
+                (SkipReason::Misfire, Some(definition)) => self.check_late(seen, range, definition),
+                (SkipReason::Misfire, None) => {
+                    let what = format!("{} to {through}: the definition cannot be read", range.from);
+                    seen.tallies.cannot_compare(Check::NoLostFire, lost(what));
+                }
             }
-            None => {
-                let what = format!(
-                    "{} to {through} was decided under version {}, which is not there",
-                    range.from, range.job_version.0
-                );
-                seen.tallies.broke(Check::NoLostFire, lost(what));
-            }
+        } else {
+            let what = format!(
+                "{} to {through} was passed over ({}) as version {} says, and that did not stand so then",
+                range.from, range.reason, range.job_version.0
+            );
+            seen.tallies.broke(Check::NoLostFire, lost(what));
         }
         self.reach(through);
+    }
+
+    /// Whether the version that a range names was in force for all of it, and stood as the reason says.
+    fn is_of_its_version(&self, range: &SkippedRangeRow) -> bool {
+        let standing = match range.reason {
+            SkipReason::Misfire => Standing::Active,
+            SkipReason::Paused => Standing::Paused,
+        };
+        let Some(index) = self.calendar.index_at(range.from) else { return false };
+        let piece = self.calendar.piece(index);
+        (piece.version, piece.standing) == (range.job_version, standing)
+            && range.through < self.calendar.end(index)
+    }
+
+    /// The definition whose policies decided about a backlog at an instant: that of the version in force then.
+    fn in_force_at(&self, at: Timestamp) -> Option<Arc<JobDefinition>> {
+        self.calendar.index_at(at).and_then(|index| self.calendar.piece(index).definition.clone())
     }
 
     /// Both ends of a range are fires, and the first is the next.
@@ -293,28 +324,24 @@ impl JobWalk {
         }
     }
 
-    /// A missed fire was late, and its policy says what becomes of it.
+    /// A missed fire was late, and the policy says what becomes of it.
     fn check_late(&mut self, seen: &mut Seen<'_>, range: SkippedRangeRow, definition: Arc<JobDefinition>) {
-        match range.reason {
-            SkipReason::Misfire => {
-                if is_missed(&definition, range.through, range.decided_at) {
-                    if let Some(decision) = &mut self.decision {
-                        decision.passed_over(range, definition);
-                    }
-                    return;
-                }
-                let what = format!(
-                    "{} to {} was passed over at {} as missed, within the grace of {}",
-                    range.from,
-                    range.through,
-                    range.decided_at,
-                    definition.grace()
-                );
-                let finding = Finding::of_job(self.id(), what, LOST);
-                // It was planned at an earlier reading of the clock.
-                seen.tallies.broke_by_clock(Check::NoLostFire, finding);
+        if is_missed(&definition, range.through, range.decided_at) {
+            if let Some(decision) = &mut self.decision {
+                decision.passed_over(range, definition);
             }
+            return;
         }
+        let what = format!(
+            "{} to {} was passed over at {} as missed, within the grace of {}",
+            range.from,
+            range.through,
+            range.decided_at,
+            definition.grace()
+        );
+        let finding = Finding::of_job(self.id(), what, LOST);
+        // It was planned at an earlier reading of the clock.
+        seen.tallies.broke_by_clock(Check::NoLostFire, finding);
     }
 
     /// The entry that begins with `first` begins with the next nominal fire.

@@ -12,7 +12,7 @@ use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{
     DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, Occurrence, TenantId,
 };
-use fencepost_core::job::{JobDefinition, StoredDefinition};
+use fencepost_core::job::{JobDefinition, Standing, StoredDefinition};
 use fencepost_core::lease::LeaseResource;
 use fencepost_core::partition::PartitionId;
 use fencepost_core::schedule::TZDATA_VERSION;
@@ -59,6 +59,10 @@ fn version(job: JobId, definition: &Arc<StoredDefinition>) -> JobVersionRow {
         tenant: TENANT,
         definition: Arc::clone(definition),
         effective_from: at("08:00:00"),
+        standing: Standing::Active,
+        standing_since: JobVersion::FIRST,
+        actor: None,
+        reason: None,
     }
 }
 
@@ -69,6 +73,8 @@ fn job(id: JobId, definition: &Arc<StoredDefinition>) -> JobRow {
         partition: PartitionId::of(id),
         version: JobVersion::FIRST,
         state: JobState::Active,
+        standing: Standing::Active,
+        standing_since: JobVersion::FIRST,
         definition: Arc::clone(definition),
         effective_from: at("08:00:00"),
         recorded_through: at("08:15:00"),
@@ -100,6 +106,14 @@ pub(crate) fn fire(time: &str, job_version: u32) -> LedgerItem {
 /// A fire that was recorded late.
 pub(crate) fn late_fire(time: &str, materialised_at: Timestamp) -> LedgerItem {
     entry(JOB, at(time), 1, materialised_at)
+}
+
+/// The same fire, of another version.
+pub(crate) fn of_version(item: LedgerItem, version: u32) -> LedgerItem {
+    match item {
+        LedgerItem::Fire(fire) => LedgerItem::Fire(LedgerFire { job_version: JobVersion(version), ..fire }),
+        LedgerItem::Range(range) => LedgerItem::Range(range),
+    }
 }
 
 pub(crate) fn range(from: &str, through: Timestamp, decided_at: Timestamp) -> LedgerItem {
@@ -428,6 +442,16 @@ impl Rows {
             effective_from,
             ..versions[0].clone()
         });
+    }
+
+    /// The job is paused or resumed.
+    pub(crate) fn stand(&mut self, standing: Standing, effective_from: Timestamp) {
+        let definition = Arc::clone(&self.jobs[0].0.definition);
+        self.edit(&definition, effective_from);
+        let (job, versions, _) = &mut self.jobs[0];
+        (job.standing, job.standing_since) = (standing, job.version);
+        let last = versions.last_mut().expect("an edit leaves a version");
+        (last.standing, last.standing_since) = (standing, job.version);
     }
 
     /// What a verification says of what lies in a window.

@@ -211,11 +211,9 @@ mod tests {
     fn a_standing_is_a_sentence() {
         let job = json!({ "state": "active", "standing": {
             "state": "paused", "since": "2026-03-02T01:00:00.000000Z", "actor": "Zoë", "reason": "the disk is full" } });
-        assert_eq!(
-            standing(&job),
-            "paused since 2026-03-02T01:00:00.000000Z, by Zoë (the disk is full)"
-        );
-        let job = json!({ "state": "active", "standing": { "state": "active", "since": "t", "actor": null } });
+        assert_eq!(standing(&job), "paused since 2026-03-02T01:00:00.000000Z, by Zoë (the disk is full)");
+        let job =
+            json!({ "state": "active", "standing": { "state": "active", "since": "t", "actor": null } });
         assert_eq!(standing(&job), "active since t");
         assert_eq!(standing(&json!({ "state": "deleted" })), "deleted");
     }

@@ -103,7 +103,7 @@ invariants! {
         "An execution is dead-lettered exactly when there is one dead-letter record of it, with its reason, or its purge tombstone, of which nothing is replayed.",
     CompletedSurvives "completed-survives" Safety [Simulator]
         "No repair, late worker or duplicate overwrites a committed completion.",
-    PausedIsSilent "paused-is-silent" Safety [Simulator]
+    PausedIsSilent "paused-is-silent" Safety [Simulator Verification]
         "Between a committed pause and its resume no fire of that job starts, and none that falls into it ever runs; neither does any after a delete.",
     TenantWall "tenant-wall" Safety [Simulator Constraint]
         "No command under one tenant's authority changes another's rows.",

@@ -1,83 +1,77 @@
-//! Silence: after a job was deleted, nothing of it fires, starts or waits any more.
+//! Silence: while a job is paused, and after it was deleted, nothing of it starts by itself.
 //!
-//! Pauses are silences too: a version that can pause adds what it knows of them in [`silences`], and nothing else here
-//! changes.
+//! A delete ends what was there; a pause lets it wait. When a pause was committed is not on record, only what it was
+//! planned for, so its beginning is judged with the longest time that a plan may be old.
 
 use super::{Docket, ExecutionFacts, JobOfExecution};
 use crate::execution::{CancelState, ExecutionState};
 use crate::id::Occurrence;
+use crate::limits::PLAN_AGE_MAX;
 use crate::store::row::JobState;
 use crate::time::Timestamp;
 use crate::verify::Check;
 
 const ADVICE: &str = "cancel it if it still runs, and find out who started it";
 
-/// A stretch of time in which no fire of a job may be made, and no run of one begin.
-struct Silence {
-    /// The first instant of it.
-    from: Timestamp,
-    /// Why.
-    because: &'static str,
-    /// What becomes of executions that are there when it begins.
-    of_live: Live,
-}
-
-/// What becomes of executions that are live when a silence begins.
-enum Live {
-    /// They are cancelled, or asked to stop.
-    Cancelled,
-}
-
-/// The silences of a job.
-fn silences(job: &JobOfExecution) -> Vec<Silence> {
-    match job.state {
-        JobState::Active => Vec::new(),
-        JobState::Deleted => vec![Silence {
-            from: job.effective_from,
-            because: "its job was deleted",
-            of_live: Live::Cancelled,
-        }],
+/// Checks an execution of a job that was paused at these times.
+pub(super) fn check(docket: &mut Docket<'_>, facts: &ExecutionFacts, pauses: &[(Timestamp, Timestamp)]) {
+    for (from, until) in pauses {
+        docket.look(Check::PausedIsSilent);
+        check_pause(docket, facts, *from, *until);
+    }
+    if let Some(job) = &facts.job
+        && job.state == JobState::Deleted
+    {
+        docket.look(Check::PausedIsSilent);
+        check_delete(docket, facts, job);
     }
 }
 
-pub(super) fn check(docket: &mut Docket<'_>, facts: &ExecutionFacts) {
-    let Some(job) = &facts.job else { return };
+fn check_pause(docket: &mut Docket<'_>, facts: &ExecutionFacts, from: Timestamp, until: Timestamp) {
     let row = &facts.execution;
-    for silence in silences(job) {
-        docket.look(Check::PausedIsSilent);
-        let Silence { from, because, of_live } = silence;
-        let told = |what: String| format!("{because} at {from}, and {what}");
-        match row.occurrence {
-            Occurrence::Scheduled { fire } if fire >= from => {
-                docket.broke(Check::PausedIsSilent, told(format!("the fire of {fire} was made")), ADVICE);
-            }
-            Occurrence::Scheduled { .. } | Occurrence::Manual { .. } | Occurrence::Replay { .. } => {}
+    match row.occurrence {
+        Occurrence::Scheduled { .. } => {}
+        // By hand, and so on purpose.
+        Occurrence::Manual { .. } | Occurrence::Replay { .. } => return,
+    }
+    let certainly = from.plus(PLAN_AGE_MAX);
+    if let Some(at) = row.leased_at.filter(|at| *at > certainly && *at < until) {
+        let what = format!("its job was paused from {from}, and a run of it was leased at {at}");
+        docket.broke_by_clock(Check::PausedIsSilent, what, ADVICE);
+    }
+}
+
+fn check_delete(docket: &mut Docket<'_>, facts: &ExecutionFacts, job: &JobOfExecution) {
+    let (row, from) = (&facts.execution, job.effective_from);
+    let told = |what: String| format!("its job was deleted at {from}, and {what}");
+    match row.occurrence {
+        Occurrence::Scheduled { fire } if fire >= from => {
+            docket.broke(Check::PausedIsSilent, told(format!("the fire of {fire} was made")), ADVICE);
         }
-        for (at, what) in
-            [(Some(row.materialised_at), "it was made"), (row.leased_at, "a run of it was leased")]
-        {
-            if let Some(at) = at.filter(|at| *at > from) {
-                docket.broke_by_clock(Check::PausedIsSilent, told(format!("{what} at {at}")), ADVICE);
-            }
+        Occurrence::Scheduled { .. } | Occurrence::Manual { .. } | Occurrence::Replay { .. } => {}
+    }
+    for (at, what) in [(Some(row.materialised_at), "it was made"), (row.leased_at, "a run of it was leased")]
+    {
+        if let Some(at) = at.filter(|at| *at > from) {
+            docket.broke_by_clock(Check::PausedIsSilent, told(format!("{what} at {at}")), ADVICE);
         }
-        let mut broke = |what: String| docket.broke(Check::PausedIsSilent, told(what), ADVICE);
-        match (of_live, row.state, row.cancel) {
-            (Live::Cancelled, ExecutionState::Pending | ExecutionState::RetryWait, _) => {
-                broke(format!("it is still {}", row.state));
-            }
-            (Live::Cancelled, ExecutionState::Running, CancelState::None) => {
-                broke("it runs, and was not asked to stop".to_owned());
-            }
-            (
-                Live::Cancelled,
-                ExecutionState::Running
-                | ExecutionState::Completed
-                | ExecutionState::DeadLettered
-                | ExecutionState::Failed
-                | ExecutionState::Cancelled
-                | ExecutionState::Skipped,
-                _,
-            ) => {}
+    }
+    let mut broke = |what: String| docket.broke(Check::PausedIsSilent, told(what), ADVICE);
+    match (row.state, row.cancel) {
+        (ExecutionState::Pending | ExecutionState::RetryWait, _) => {
+            broke(format!("it is still {}", row.state))
         }
+        (ExecutionState::Running, CancelState::None) => {
+            broke("it runs, and was not asked to stop".to_owned())
+        }
+        (
+            ExecutionState::Running
+            | ExecutionState::Completed
+            | ExecutionState::DeadLettered
+            | ExecutionState::Failed
+            | ExecutionState::Cancelled
+            | ExecutionState::Skipped,
+            _,
+        ) => {}
     }
 }

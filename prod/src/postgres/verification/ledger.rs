@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fencepost_core::execution::SkipReason;
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{ExecutionId, JobId, JobVersion, TenantId};
-use fencepost_core::job::StoredDefinition;
+use fencepost_core::job::{Standing, StoredDefinition};
 use fencepost_core::store::row::{JobRow, JobState, JobVersionRow, SkippedRangeRow};
 use fencepost_core::time::Timestamp;
 use fencepost_core::verify::{LedgerFire, LedgerItem};
@@ -25,6 +25,8 @@ struct JobColumns {
     partition: i16,
     version: i64,
     state: String,
+    standing: String,
+    standing_since: i64,
     definition: String,
     effective_from: i64,
     recorded_through: i64,
@@ -42,6 +44,8 @@ impl JobColumns {
             partition: partition(self.partition)?,
             version: JobVersion(read::count("job.version", self.version)?),
             state: read::named("job.state", &self.state, JobState::from_name)?,
+            standing: read::named("job.standing", &self.standing, Standing::from_name)?,
+            standing_since: JobVersion(read::count("job.standing_since", self.standing_since)?),
             definition: Arc::new(StoredDefinition::from_text(self.definition.into())),
             effective_from: Timestamp::from_micros(self.effective_from),
             recorded_through: Timestamp::from_micros(self.recorded_through),
@@ -60,6 +64,8 @@ struct VersionColumns {
     job: Uuid,
     tenant: Uuid,
     version: i64,
+    standing: String,
+    standing_since: i64,
     definition: String,
     effective_from: i64,
 }
@@ -72,6 +78,11 @@ impl VersionColumns {
             tenant: TenantId::from_uuid(self.tenant),
             definition: Arc::new(StoredDefinition::from_text(self.definition.into())),
             effective_from: Timestamp::from_micros(self.effective_from),
+            standing: read::named("job_version.standing", &self.standing, Standing::from_name)?,
+            standing_since: JobVersion(read::count("job_version.standing_since", self.standing_since)?),
+            // Who and why decide nothing here.
+            actor: None,
+            reason: None,
         })
     }
 }
@@ -142,14 +153,14 @@ pub(super) async fn by_job(conn: &mut PgConnection, reading: &mut Reading<'_>) -
     let mut jobs: Cursor<JobColumns> = Cursor::open(
         conn,
         "verified_job",
-        "SELECT id, tenant, partition, version, state, definition, effective_from, recorded_through, next_fire_time,
+        "SELECT id, tenant, partition, version, state, standing, standing_since, definition, effective_from, recorded_through, next_fire_time,
            next_try_at, runs, created_at FROM job ORDER BY id",
     )
     .await?;
     let mut versions: Cursor<VersionColumns> = Cursor::open(
         conn,
         "verified_version",
-        "SELECT job, tenant, version, definition, effective_from FROM job_version ORDER BY job, version",
+        "SELECT job, tenant, version, standing, standing_since, definition, effective_from FROM job_version ORDER BY job, version",
     )
     .await?;
     let ranges = Cursor::open(
