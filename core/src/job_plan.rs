@@ -315,7 +315,8 @@ mod tests {
         let mut job = row(HOURLY, "");
         job.recorded_through = minutes(60);
         job.next_fire_time = Some(minutes(120));
-        let planned = changed(&job, edit(DAILY, ""), minutes(30)).expect("planned on a clock that was set back");
+        let planned =
+            changed(&job, edit(DAILY, ""), minutes(30)).expect("planned on a clock that was set back");
         assert_eq!(planned.effective_from, minutes(60).next());
         job.effective_from = minutes(90);
         let planned = changed(&job, JobChange::Pause, minutes(30)).expect("planned");

@@ -6,9 +6,10 @@ use fencepost_core::execution::ExecutionState;
 use fencepost_core::replay::NotReplayable;
 use fencepost_core::store::command::CommandKind;
 use fencepost_core::store::reply::{
-    AcquireReply, CancelReply, ChangeJobReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply, FinishReply,
-    HoldReply, LeadershipReply, MadeExecution, MaterialiseReply, PageReplay, PurgeReply, PutOffReply,
-    RemovalReply, RenewReply, RepairItemReply, RepairReply, ReplayPage, ReplayReply, Reply, TriggerReply,
+    AcquireReply, CancelReply, ChangeJobReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply,
+    FinishReply, HoldReply, LeadershipReply, MadeExecution, MaterialiseReply, PageReplay, PurgeReply,
+    PutOffReply, RemovalReply, RenewReply, RepairItemReply, RepairReply, ReplayPage, ReplayReply, Reply,
+    TriggerReply,
 };
 
 /// The answers that mean success of a kind. A scan succeeds by finding something.

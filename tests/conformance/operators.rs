@@ -6,9 +6,9 @@ use fencepost_core::execution::{DeadLetterReason, ExecutionState};
 use fencepost_core::id::{ExecutionId, JobVersion, Occurrence, TenantId};
 use fencepost_core::job::Payload;
 use fencepost_core::store::command::{
-    CancelExecution, ChangeJob, Command, CreateJob, CreateTenant, DeadLetterFilter, DeleteJob, JobChange, OperatorRequest,
-    PurgeDeadLetter, RecordMalformed, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber,
-    TriggerJob,
+    CancelExecution, ChangeJob, Command, CreateJob, CreateTenant, DeadLetterFilter, DeleteJob, JobChange,
+    OperatorRequest, PurgeDeadLetter, RecordMalformed, ReplayDeadLetter, ReplayDeadLetters, ReplayKey,
+    ReplayNumber, TriggerJob,
 };
 use fencepost_core::store::row::{DeadLetterRow, JobRow, JobState};
 use fencepost_core::time::Span;
@@ -103,7 +103,8 @@ impl Draw<'_> {
         let (recorded_through, next_fire_time) = if self.chance(75) {
             (row.recorded_through, row.next_fire_time.or(Some(row.recorded_through.next())))
         } else {
-            let next = self.chance(70).then(|| effective_from.plus(Span::from_millis(self.stream.below(5_000))));
+            let next =
+                self.chance(70).then(|| effective_from.plus(Span::from_millis(self.stream.below(5_000))));
             (effective_from.minus(Span::from_micros(1)), next)
         };
         ChangeJob {

@@ -14,9 +14,9 @@ use fencepost_core::replay::execution_of;
 use fencepost_core::store::command::{Command, JobChange, RepairItem, ReplayNumber};
 use fencepost_core::store::reference::{Choice, Picked, ReferenceStore};
 use fencepost_core::store::reply::{
-    AcquireReply, CancelReply, ChangeJobReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply, FinishReply,
-    HoldReply, LeadershipReply, MaterialiseReply, PageReplay, PurgeReply, PutOffReply, RemovalReply,
-    RenewReply, RepairReply, ReplayReply, Reply, TriggerReply,
+    AcquireReply, CancelReply, ChangeJobReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply,
+    FinishReply, HoldReply, LeadershipReply, MaterialiseReply, PageReplay, PurgeReply, PutOffReply,
+    RemovalReply, RenewReply, RepairReply, ReplayReply, Reply, TriggerReply,
 };
 use fencepost_core::store::row::{RefusalRow, RefusedAction, RefusedResource};
 use fencepost_core::store::tables::{Contents, RefusalKey, Tables};

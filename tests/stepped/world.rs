@@ -15,11 +15,11 @@ use fencepost_core::lease::{HeldLease, LeaseResource, RunId};
 use fencepost_core::partition::PartitionId;
 use fencepost_core::store::command::{
     AcquireExecution, AcquireExecutions, AcquireLeadership, AcquirePartitions, CancelExecution, ChangeJob,
-    Command, CreateJob, CreateTenant, DeadLetterFilter, DeferExecutions, DeleteJob, FinishExecution, FinishExecutions,
-    Heartbeat, Materialise, JobChange, MaterialiseJob, NewExecution, OperatorRequest, OutboxId, PromoteDue,
-    PurgeDeadLetter, PutOffJob, PutOffJobs, ReleaseLeases, RemoveOutbox, RenewExecutions, RenewLeases,
-    Repair, RepairItem, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber, ReturnOutbox,
-    RunOutcome, TakeOverEnd, TriggerJob,
+    Command, CreateJob, CreateTenant, DeadLetterFilter, DeferExecutions, DeleteJob, FinishExecution,
+    FinishExecutions, Heartbeat, JobChange, Materialise, MaterialiseJob, NewExecution, OperatorRequest,
+    OutboxId, PromoteDue, PurgeDeadLetter, PutOffJob, PutOffJobs, ReleaseLeases, RemoveOutbox,
+    RenewExecutions, RenewLeases, Repair, RepairItem, ReplayDeadLetter, ReplayDeadLetters, ReplayKey,
+    ReplayNumber, ReturnOutbox, RunOutcome, TakeOverEnd, TriggerJob,
 };
 use fencepost_core::store::row::{NodeRole, NodeState};
 use fencepost_core::time::{Span, Timestamp};

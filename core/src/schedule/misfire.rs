@@ -166,7 +166,8 @@ impl<'a> Backlog<'a> {
         let last_missed = first.filter(|first| *first <= missed_through).map(|first| {
             input.timeline.latest_runs(input.recorded_through, missed_through, 1).pop().unwrap_or(first)
         });
-        let mut backlog = Self { input, last_missed, missed: Vec::new(), on_time: Vec::new(), upcoming: None };
+        let mut backlog =
+            Self { input, last_missed, missed: Vec::new(), on_time: Vec::new(), upcoming: None };
         backlog.missed = backlog.latest_missed();
         backlog.upcoming = last_missed.map_or(first, |missed| backlog.next_after(missed));
         while let Some(fire) = backlog.upcoming.filter(|fire| *fire <= input.now)

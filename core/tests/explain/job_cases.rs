@@ -131,10 +131,8 @@ fn changes() -> Vec<(&'static str, JobFacts)> {
         facts.job.standing_since = JobVersion(3);
         facts.job.effective_from = at("09:00:10");
         facts.standing = said("09:00:10");
-        facts.changes = vec![
-            version(2, "08:30:00", Standing::Active, 1),
-            version(3, "09:00:10", Standing::Paused, 3),
-        ];
+        facts.changes =
+            vec![version(2, "08:30:00", Standing::Active, 1), version(3, "09:00:10", Standing::Paused, 3)];
         facts.executions = vec![fired("08:29:00", S::Completed), fired("08:31:00", S::Completed)];
     });
     vec![

@@ -150,8 +150,7 @@ async fn stand(
 
 fn said_by(body: &str) -> Result<(ChangedBy, ByBody), Problem> {
     BY.check(body)?;
-    let said: ByBody =
-        serde_json::from_str(body).map_err(|error| Problem::bad_body(error.to_string()))?;
+    let said: ByBody = serde_json::from_str(body).map_err(|error| Problem::bad_body(error.to_string()))?;
     let by = ChangedBy::new(&said.actor, &said.reason).map_err(|error| {
         let pointer = match error {
             ChangedByError::Actor => "/actor",
@@ -173,7 +172,10 @@ fn edited_version(headers: &HeaderMap) -> Result<JobVersion, Problem> {
     let tag = value.to_str().ok().filter(|_| values.next().is_none());
     let version = tag.and_then(|tag| tag.trim().strip_prefix('"')?.strip_suffix('"')?.parse().ok());
     version.map(JobVersion).ok_or_else(|| {
-        Problem::bad_parameter("If-Match", "names one version as the job's ETag does, like \"3\" with its quotes")
+        Problem::bad_parameter(
+            "If-Match",
+            "names one version as the job's ETag does, like \"3\" with its quotes",
+        )
     })
 }
 
@@ -248,7 +250,9 @@ mod tests {
             headers.append(IF_MATCH, HeaderValue::from_static(value));
         }
         edited_version(&headers).map_err(|problem| {
-            serde_json::to_value(problem).expect("a problem is JSON")["status"].as_u64().expect("it has a status")
+            serde_json::to_value(problem).expect("a problem is JSON")["status"]
+                .as_u64()
+                .expect("it has a status")
         })
     }
 

@@ -105,7 +105,8 @@ impl Problem {
 
     /// 428: an edit does not say which version it is of.
     pub(super) fn no_precondition() -> Self {
-        let detail = "send If-Match with the ETag of the job as it was shown, so that nobody's edit is overwritten";
+        let detail =
+            "send If-Match with the ETag of the job as it was shown, so that nobody's edit is overwritten";
         let title = "The version that is edited is not named";
         Self::new(StatusCode::PRECONDITION_REQUIRED, "version-required", title, detail).at("If-Match")
     }

@@ -240,12 +240,7 @@ async fn hold_back(
 }
 
 /// What an item is told of a row that it was not granted.
-fn answer(
-    row: &HeldColumns,
-    node: NodeId,
-    item: &AcquireExecution,
-    now: Timestamp,
-) -> Result<Answer, Fault> {
+fn answer(row: &HeldColumns, node: NodeId, item: &AcquireExecution, now: Timestamp) -> Result<Answer, Fault> {
     let state = read::state(&row.state)?;
     if row.nonce_node == Some(node.as_uuid()) && row.nonce == stored_nonce(item.nonce) {
         let runs_on =

@@ -92,11 +92,7 @@ pub(super) async fn scan(
             partition: partition(row.partition.ok_or_else(missing)?)?,
             version,
             definition: definitions::one_of(&known, job, version)?,
-            standing: read::named(
-                "job.standing",
-                &row.standing.ok_or_else(missing)?,
-                Standing::from_name,
-            )?,
+            standing: read::named("job.standing", &row.standing.ok_or_else(missing)?, Standing::from_name)?,
             effective_from: instant(row.effective_from)?,
             earlier: earlier.remove(&job).unwrap_or_default(),
             recorded_through: instant(row.recorded_through)?,

@@ -27,11 +27,10 @@ pub(super) fn check_start(
         return Ok(());
     }
     match mirror.jobs.get(&after.job) {
-        Some(job) if job.standing == Standing::Paused && job.state == JobState::Active => {
-            Err(commit.broke(Invariant::PausedIsSilent, || {
+        Some(job) if job.standing == Standing::Paused && job.state == JobState::Active => Err(commit
+            .broke(Invariant::PausedIsSilent, || {
                 format!("{} was started although its job is paused: {}", after.id, Brief(job))
-            }))
-        }
+            })),
         Some(_) | None => Ok(()),
     }
 }
@@ -64,9 +63,8 @@ pub(super) fn check(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) ->
             changes.is_empty() && mirror.versions.contains_key(&(ask.job, *version))
         }
         ChangeJobReply::Already { version } => {
-            let stands = |job: &JobRow| {
-                job.version == *version && ask.change.standing() == Some(job.standing)
-            };
+            let stands =
+                |job: &JobRow| job.version == *version && ask.change.standing() == Some(job.standing);
             changes.is_empty() && job.is_some_and(stands)
         }
         ChangeJobReply::VersionChanged { current } => {
@@ -109,7 +107,8 @@ fn check_version(
 ) -> Result<(), Violation> {
     let appended = match (&delta.before, &delta.after) {
         (None, Some(row)) => {
-            let before = mirror.versions.range(..(row.job, row.version)).next_back().map(|(_, before)| before);
+            let before =
+                mirror.versions.range(..(row.job, row.version)).next_back().map(|(_, before)| before);
             match before.filter(|before| before.job == row.job) {
                 Some(before) => {
                     before.version.next() == row.version && before.effective_from <= row.effective_from

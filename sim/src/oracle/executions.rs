@@ -219,7 +219,10 @@ impl Executions {
 
 /// The definition of the version that an execution was made under.
 pub(super) fn definition_of(mirror: &Mirror, row: &ExecutionRow) -> Option<Arc<JobDefinition>> {
-    mirror.versions.get(&(row.job, row.job_version)).and_then(|version| version.definition.read().ok().cloned())
+    mirror
+        .versions
+        .get(&(row.job, row.job_version))
+        .and_then(|version| version.definition.read().ok().cloned())
 }
 
 fn check_birth(commit: &Commit<'_>, mirror: &Mirror, row: &ExecutionRow) -> Result<(), Violation> {

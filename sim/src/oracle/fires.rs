@@ -70,7 +70,12 @@ impl Fires {
     }
 
     /// The first fire of a version after an instant.
-    pub(super) fn next(&mut self, version: VersionKey, definition: &Arc<JobDefinition>, after: Timestamp) -> NextFire {
+    pub(super) fn next(
+        &mut self,
+        version: VersionKey,
+        definition: &Arc<JobDefinition>,
+        after: Timestamp,
+    ) -> NextFire {
         let from = definition
             .bounds
             .start

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fencepost_core::id::{JobId, Occurrence};
 use fencepost_core::execution::SkipReason;
+use fencepost_core::id::{JobId, Occurrence};
 use fencepost_core::job::{JobDefinition, Standing};
 use fencepost_core::lease::{HeldLease, LeaseResource};
 use fencepost_core::schedule::Schedule;
@@ -167,9 +167,11 @@ impl Ledger {
         let definition = Arc::clone(definition);
         // Of a job that has had all its runs no fire is nominal; the version that was in force says how many.
         let runs = self.runs.get(&after.id).copied().unwrap_or_default();
-        let was_done = delta.before.as_ref().and_then(|before| before.definition.read().ok()).is_some_and(
-            |definition| definition.bounds.max_runs.is_some_and(|most| runs >= most),
-        );
+        let was_done = delta
+            .before
+            .as_ref()
+            .and_then(|before| before.definition.read().ok())
+            .is_some_and(|definition| definition.bounds.max_runs.is_some_and(|most| runs >= most));
         let fires = if was_done && !commit.kind_is_materialise() {
             Some(Vec::new())
         } else {
@@ -234,7 +236,9 @@ impl Ledger {
             let definition = version.definition.read().ok()?;
             match self.fires.next((job.id, version.version), definition, after) {
                 NextFire::At(fire) if fire <= through => return Some(NextFire::At(fire)),
-                NextFire::NotBefore(horizon) if horizon < through => return Some(NextFire::NotBefore(horizon)),
+                NextFire::NotBefore(horizon) if horizon < through => {
+                    return Some(NextFire::NotBefore(horizon));
+                }
                 NextFire::At(_) | NextFire::NotBefore(_) | NextFire::Never => {}
             }
         }
@@ -390,11 +394,7 @@ fn job_of(mirror: &Mirror, job: JobId) -> Option<(&JobRow, Arc<JobDefinition>)> 
 }
 
 /// The version of a job that decides about an instant, and its definition.
-fn version_of(
-    mirror: &Mirror,
-    job: JobId,
-    at: Timestamp,
-) -> Option<(&JobVersionRow, Arc<JobDefinition>)> {
+fn version_of(mirror: &Mirror, job: JobId, at: Timestamp) -> Option<(&JobVersionRow, Arc<JobDefinition>)> {
     let row = mirror.version_at(job, at)?;
     let definition = row.definition.read().ok()?;
     Some((row, Arc::clone(definition)))

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_core::execution::ExecutionState;
-use fencepost_core::job::Standing;
 use fencepost_core::id::{ExecutionId, JobId, JobVersion, Occurrence};
+use fencepost_core::job::Standing;
 use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::OutboxId;
 use fencepost_core::store::row::{DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, OutboxRow};

@@ -8,8 +8,9 @@ use fencepost_core::lease::RunId;
 use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::{Command, OutboxId, RepairItem};
 use fencepost_core::store::reply::{
-    AcquireReply, CancelReply, ChangeJobReply, DeleteJobReply, FinishReply, HoldReply, MadeExecution, MaterialiseReply,
-    PurgeReply, PutOffReply, RenewReply, RepairItemReply, RepairReply, ReplayReply, Reply, TriggerReply,
+    AcquireReply, CancelReply, ChangeJobReply, DeleteJobReply, FinishReply, HoldReply, MadeExecution,
+    MaterialiseReply, PurgeReply, PutOffReply, RenewReply, RepairItemReply, RepairReply, ReplayReply, Reply,
+    TriggerReply,
 };
 use fencepost_core::store::row::{RefusalRow, RefusedResource};
 use fencepost_core::time::Timestamp;

@@ -11,8 +11,8 @@ use fencepost_core::job::{JobDefinition, StoredDefinition};
 use fencepost_core::job_plan::{ChangedBy, plan_change, plan_create};
 use fencepost_core::store::StoreOutcome;
 use fencepost_core::store::command::{
-    CancelExecution, ChangeJob, Command, CreateJob, DeadLetterFilter, DeleteJob, JobChange, OperatorRequest, PurgeDeadLetter,
-    ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber, TriggerJob,
+    CancelExecution, ChangeJob, Command, CreateJob, DeadLetterFilter, DeleteJob, JobChange, OperatorRequest,
+    PurgeDeadLetter, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber, TriggerJob,
 };
 use fencepost_core::store::reply::{ChangeJobReply, CreateJobReply, Reply, StoreReply};
 use fencepost_core::time::{Span, Timestamp};

@@ -43,10 +43,7 @@ fn plan(world: &World, job: JobId, change: JobChange) -> ChangeJob {
 fn change(world: &mut World, job: JobId, change: JobChange) {
     let ask = plan(world, job, change);
     let version = ask.expected_version.next();
-    assert_eq!(
-        world.apply(&Command::ChangeJob(ask)),
-        Reply::JobChanged(ChangeJobReply::Changed { version })
-    );
+    assert_eq!(world.apply(&Command::ChangeJob(ask)), Reply::JobChanged(ChangeJobReply::Changed { version }));
 }
 
 /// The fires that became executions, with their versions.

@@ -122,7 +122,8 @@ impl Call<'_> {
 
     /// The first fire after the change: as planned.
     fn next_after_change(&self, ask: &ChangeJob) -> Option<crate::time::Timestamp> {
-        let forgets = self.bugs.has(Bug::PauseForgetsBacklog) && ask.change.standing() == Some(Standing::Paused);
+        let forgets =
+            self.bugs.has(Bug::PauseForgetsBacklog) && ask.change.standing() == Some(Standing::Paused);
         ask.next_fire_time.filter(|_| !forgets)
     }
 

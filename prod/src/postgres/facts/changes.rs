@@ -25,8 +25,10 @@ pub(super) async fn standing(conn: &mut PgConnection, job: &JobRow) -> Result<St
     )
     .fetch_optional(conn)
     .await?;
-    let missing =
-        || Fault::Unknown { column: "job.standing_since", value: format!("{} {:?}", job.id, job.standing_since) };
+    let missing = || Fault::Unknown {
+        column: "job.standing_since",
+        value: format!("{} {:?}", job.id, job.standing_since),
+    };
     let row = row.ok_or_else(missing)?;
     Ok(StandingSaid {
         at: Timestamp::from_micros(row.effective_from),

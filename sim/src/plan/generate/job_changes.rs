@@ -109,9 +109,8 @@ fn other_definition(stream: &mut Stream, ground: &Ground<'_>, job: JobIndex) -> 
         }
         14..17 => {
             let start = ground.day.starts_at.plus(stream.span(Span::ZERO, Span::from_secs(60)));
-            let start = fencepost_core::time::Timestamp::from_micros(
-                start.as_micros().div_euclid(1_000) * 1_000,
-            );
+            let start =
+                fencepost_core::time::Timestamp::from_micros(start.as_micros().div_euclid(1_000) * 1_000);
             Schedule::Interval { start, every: Span::from_millis(stream.between(60_000, 200_000)) }
         }
         17..19 => {
@@ -122,7 +121,7 @@ fn other_definition(stream: &mut Stream, ground: &Ground<'_>, job: JobIndex) -> 
     };
     let bounds = match stream.below(10) {
         0 => Bounds { max_runs: Some(stream.between(1, 20)), ..Bounds::default() },
-        1 => known.bounds.clone(),
+        1 => known.bounds,
         _ => Bounds::default(),
     };
     let misfire = if stream.chance(PPM / 2) { misfire(stream) } else { known.misfire };
