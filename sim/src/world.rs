@@ -38,7 +38,7 @@ use fencepost_core::lease::LeaseResource;
 use fencepost_core::message::ExecutionMessage;
 use fencepost_core::partition::PartitionId;
 use fencepost_core::store::StoreOutcome;
-use fencepost_core::store::change::{Change, Delta};
+use fencepost_core::store::change::Change;
 use fencepost_core::store::command::{Command, JobChange};
 use fencepost_core::store::reply::{ChangeJobReply, CreateJobReply, Reply, StoreReply, TriggerReply};
 use fencepost_core::store::row::{JobRow, LeaseRow};
@@ -365,7 +365,9 @@ impl<'a> World<'a> {
     /// Remembers what operators look at: the jobs, the newest execution of each, what runs, and what was dead-lettered.
     fn remember(&mut self) {
         for change in &self.changes {
-            if let Change::Job(Delta { after: Some(row), .. }) = change {
+            if let Change::Job(delta) = change
+                && let Some(row) = &delta.after
+            {
                 self.jobs.insert(row.id, row.clone());
             }
             let Change::Execution(delta) = change else { continue };

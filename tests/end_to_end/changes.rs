@@ -4,8 +4,9 @@
 //! What must stay true: nothing is waited for by the clock. That the schedulers have looked at an hour is known by a
 //! probe, a job that is due in it and has run.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use fencepost_tests::waiting::until;
 use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::PgPool;
@@ -13,6 +14,7 @@ use uuid::Uuid;
 
 use crate::cluster::Cluster;
 use crate::operator::Operator;
+use crate::process;
 
 /// How long what must come may take.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -80,15 +82,12 @@ async fn executions(operator: &Operator, job: Uuid) -> Vec<Value> {
 
 /// Waits until so many executions of a job have completed.
 async fn completed(operator: &Operator, job: Uuid, count: usize) -> Vec<Value> {
-    let began = Instant::now();
-    loop {
+    until(&format!("{count} executions of {job} have completed"), WITHIN, async || {
         let all = executions(operator, job).await;
-        if all.iter().filter(|one| one["state"] == "completed").count() >= count {
-            return all;
-        }
-        assert!(began.elapsed() < WITHIN, "{count} executions of {job} should have completed: {all:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        let done = all.iter().filter(|one| one["state"] == "completed").count();
+        (done >= count).then_some(all)
+    })
+    .await
 }
 
 /// Returns once the schedulers have looked at what is due now.
@@ -164,6 +163,13 @@ async fn paused(operator: &Operator, clock: &Clock) {
     let (status, body) = stand("pause", "Ada", "again").await;
     assert_eq!((status, &body["version"]), (200, &json!(2)), "it stands so already: {body}");
     assert_eq!(body["standing"]["actor"], "Zoë", "whoever paused it first stays on record");
+    let (url, key) = operator.reach();
+    let (id, at) = (job.to_string(), ["--url", url.as_str(), "--key", key]);
+    let shown = process::run(&[&["jobs", "show", &id], &at[..]].concat(), &[]).await;
+    assert!(shown.contains("paused since") && shown.contains("by Zoë (the disk is full)"), "{shown}");
+    let resume = ["jobs", "resume", &id, "--actor", "Ada", "--reason", "to try it"];
+    let forecast = process::run(&[&resume[..], &at[..]].concat(), &[]).await;
+    assert!(forecast.contains("it would be resumed; --yes does it"), "{forecast}");
     clock.set(2, "02:00:10").await;
     looked_at(operator).await;
     assert_eq!(executions(operator, job).await, Vec::<Value>::new(), "none while it is paused");
@@ -175,11 +181,11 @@ async fn paused(operator: &Operator, clock: &Clock) {
     let (status, body) = stand("resume", "Ada", "the disk was emptied").await;
     assert_eq!((status, &body["standing"]["state"]), (200, &json!("active")), "{body}");
     looked_at(operator).await;
-    let began = Instant::now();
-    while show(operator, job).await["next_fire_time"] != clock.instant(3, "02:00").await {
-        assert!(began.elapsed() < WITHIN, "the fire that was passed over is not recorded");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let next = json!(clock.instant(3, "02:00").await);
+    until("the fire that was passed over is recorded", WITHIN, async || {
+        (show(operator, job).await["next_fire_time"] == next).then_some(())
+    })
+    .await;
     assert_eq!(executions(operator, job).await.len(), 1, "no run at 07:49 but the one by hand");
     let missed = clock.instant(2, "02:00").await;
     let path = format!("/v1/jobs/{job}/ledger?from={missed}");

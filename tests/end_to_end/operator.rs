@@ -52,6 +52,11 @@ impl Operator {
         Self { client, api, key }
     }
 
+    /// The API's URL and the tenant's key.
+    pub(crate) fn reach(&self) -> (String, &str) {
+        (format!("http://{}", self.api), &self.key)
+    }
+
     /// Creates a job.
     pub(crate) async fn create(&self, wish: &Wish) -> Uuid {
         let (status, body) = self.ask(Method::POST, "/v1/jobs", Some(&wish.definition()), &[]).await;

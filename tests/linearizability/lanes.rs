@@ -82,7 +82,7 @@ async fn work(mut ground: Ground, seeds: Arc<Seeds>) -> (Ground, Tally, Result<(
     while let Some(mut left) = seeds.take() {
         while !left.is_empty() {
             let mut epoch = Epoch::begin(&mut ground, left.start, &mut tally).await;
-            while let Some(seed) = left.next() {
+            for seed in left.by_ref() {
                 if seeds.is_stopped() {
                     return (ground, tally, Ok(()));
                 }

@@ -102,6 +102,11 @@ async fn read(client: &ApiClient, job: Uuid) -> Result<Value, Failure> {
     client.call(Method::GET, &path(job), Ask::default()).await
 }
 
+fn current_version(job: &Value) -> Result<u32, Failure> {
+    let version = job["version"].as_u64().and_then(|version| u32::try_from(version).ok());
+    version.ok_or_else(|| Failure::unavailable("the API shows a job without its version".to_owned()))
+}
+
 /// A job in lines, or as it is.
 fn tell(job: &Value, as_json: bool) -> Result<(), Failure> {
     if as_json {
@@ -145,11 +150,11 @@ impl Edit {
         let definition = self.definition()?;
         let client = self.api.client()?;
         let version = match self.if_version {
-            Some(version) => version.to_string(),
-            None => read(&client, self.job).await?["version"].to_string(),
+            Some(version) => version,
+            None => current_version(&read(&client, self.job).await?)?,
         };
         if !self.yes {
-            return self.forecast(&client, &version, definition).await;
+            return self.forecast(&client, version, definition).await;
         }
         let ask = Ask { body: Some(definition), if_match: Some(format!("\"{version}\"")), ..Ask::default() };
         tell(&client.call(Method::PUT, &path(self.job), ask).await?, self.json)
@@ -170,7 +175,7 @@ impl Edit {
     }
 
     /// What the new definition's fires would be, which also has it checked.
-    async fn forecast(&self, client: &ApiClient, version: &str, definition: Value) -> Result<(), Failure> {
+    async fn forecast(&self, client: &ApiClient, version: u32, definition: Value) -> Result<(), Failure> {
         let job = read(client, self.job).await?;
         let ask = Ask { body: Some(definition), ..Ask::default() };
         let preview = client.call(Method::POST, "/v1/preview", ask).await?;
@@ -178,7 +183,7 @@ impl Edit {
             return say(&json!({ "job": job, "edits_version": version, "preview": preview }).to_string());
         }
         tell(&job, false)?;
-        if job["version"].to_string() != version {
+        if current_version(&job)? != version {
             say(&format!("version {version} is no longer the current one: the edit would be refused"))?;
         }
         for fire in preview["fires"].as_array().into_iter().flatten() {

@@ -49,7 +49,7 @@ pub(super) fn check(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) ->
     let is_true = match reply {
         ChangeJobReply::Changed { version } => {
             let before = changes.iter().find_map(|change| match change {
-                Change::Job(Delta { before: Some(before), after: Some(_) }) => Some(before),
+                Change::Job(delta) if delta.after.is_some() => delta.before.as_ref(),
                 _ => None,
             });
             if let Some(before) = before {

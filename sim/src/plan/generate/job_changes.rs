@@ -121,7 +121,7 @@ fn other_definition(stream: &mut Stream, ground: &Ground<'_>, job: JobIndex) -> 
     };
     let bounds = match stream.below(10) {
         0 => Bounds { max_runs: Some(stream.between(1, 20)), ..Bounds::default() },
-        1 => known.bounds.clone(),
+        1 => known.bounds,
         _ => Bounds::default(),
     };
     let misfire = if stream.chance(PPM / 2) { misfire(stream) } else { known.misfire };
