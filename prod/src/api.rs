@@ -13,7 +13,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::TimeoutLayer;
-use tower_http::trace::TraceLayer;
+use tower_http::trace::{DefaultMakeSpan, TraceLayer};
 use utoipa::OpenApi;
 
 mod auth;
@@ -104,7 +104,8 @@ pub fn tenants(state: ApiState) -> Router {
         .layer(CatchPanicLayer::custom(problem::panicked))
         .layer(TimeoutLayer::with_status_code(axum::http::StatusCode::GATEWAY_TIMEOUT, REQUEST_LIMIT))
         .layer(axum::middleware::from_fn(problem::as_problems))
-        .layer(TraceLayer::new_for_http())
+        // What failed is told with its method and path.
+        .layer(TraceLayer::new_for_http().make_span_with(DefaultMakeSpan::new().level(tracing::Level::ERROR)))
         .with_state(state)
 }
 

@@ -4,6 +4,7 @@
 //! fine, 1 an invariant is broken, 64 wrong usage, 69 a service is out of reach, 70 a mistake of ours, 130 stopped
 //! with Ctrl-C.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -163,9 +164,28 @@ fn run(command: Command) -> Result<(), Failure> {
 }
 
 /// Writes a line of results. Whoever stops reading, as `head` does, has what it wants.
+/// What others wrote, targets among them, may hold what terminals obey. It is shown as JSON would escape it, which leaves
+/// JSON what it is.
+fn harmless(text: &str) -> Cow<'_, str> {
+    let obeyed = |letter: char| letter.is_control() && letter != '\n' && letter != '\t';
+    if !text.contains(obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let shown = text.chars().map(|letter| match letter {
+        letter if obeyed(letter) => format!("\\u{:04x}", u32::from(letter)),
+        letter => letter.to_string(),
+    });
+    Cow::Owned(shown.collect())
+}
+
+/// The same where a line is to stay one.
+fn one_line(text: &str) -> String {
+    harmless(text).replace('\n', "\\n").replace('\t', "\\t")
+}
+
 fn say(line: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
-    match writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
+    match writeln!(stdout, "{}", harmless(line)).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::internal(format!("the result could not be written to stdout: {error}")))
         }
@@ -195,5 +215,20 @@ impl From<RoleArgument> for RoleName {
             RoleArgument::Worker => Self::Worker,
             RoleArgument::Api => Self::Api,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_and_not_done() {
+        let told = "\u{1b}[31mred\u{1b}]0;title\u{7}\r\u{9b}2J\nnext\ttab é";
+        assert_eq!(harmless(told), "\\u001b[31mred\\u001b]0;title\\u0007\\u000d\\u009b2J\nnext\ttab é");
+        assert_eq!(one_line("a\nb\tc"), "a\\nb\\tc");
+        let json = serde_json::json!({ "error": told }).to_string();
+        let read: serde_json::Value = serde_json::from_str(&harmless(&json)).expect("still JSON");
+        assert_eq!(read["error"], told, "nothing is lost to machines");
     }
 }

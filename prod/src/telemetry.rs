@@ -7,7 +7,7 @@
 //! What must stay true: nothing is measured that the catalogue does not list (a test holds the two together),
 //! and the hot path looks nothing up: its handles are made once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use std::time::Duration;
 
@@ -93,6 +93,8 @@ pub struct Telemetry {
     losses: Losses,
     /// Whether the latest word of the broker about messages was a confirmation.
     confirms_flow: AtomicBool,
+    /// Messages that could not be read, so far.
+    malformed: AtomicU64,
 }
 
 impl Telemetry {
@@ -111,6 +113,7 @@ impl Telemetry {
             materialised: counter!(names::EXECUTIONS_MATERIALISED),
             confirmed: counter!(names::MESSAGES_CONFIRMED),
             confirms_flow: AtomicBool::new(true),
+            malformed: AtomicU64::new(0),
             runs_started: counter!(names::RUNS_STARTED),
             dropped: counter!(names::MESSAGES_DROPPED),
             leadership: gauge!(names::LEADERSHIP),
@@ -274,7 +277,14 @@ impl FactSink for Telemetry {
             }
             Fact::MalformedMessage => {
                 counter!(names::MESSAGES_MALFORMED).increment(1);
-                tracing::warn!(%node, "a message could not be read; it is recorded and acknowledged");
+                // Whoever sends one sends many: the first is told, then each time that there are twice as many.
+                let count = self.malformed.fetch_add(1, Ordering::Relaxed) + 1;
+                if count.is_power_of_two() {
+                    tracing::warn!(
+                        %node, count,
+                        "messages could not be read; they are acknowledged, and malformed_message says what is wrong with them"
+                    );
+                }
             }
             Fact::StoreUnknown => {
                 counter!(names::STORE_UNKNOWN).increment(1);

@@ -48,6 +48,13 @@ fn the_document_lists_the_invariants_as_they_are() {
 }
 
 #[test]
+fn the_readme_counts_the_invariants() {
+    let text = read("README.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = format!("[{} invariants](docs/invariants.md)", Invariant::ALL.len());
+    assert!(text.contains(&told), "README.md is to say {told:?}");
+}
+
+#[test]
 fn the_document_names_what_holds_each_invariant_in_postgresql() {
     let listed = rows(&read("docs/invariants.md"), "Held by PostgreSQL");
     let ids: Vec<&str> = listed.iter().map(|row| row[0].as_str()).collect();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::api_client::{ApiArguments, ApiClient, Ask};
-use super::say;
+use super::{one_line, say};
 use crate::failure::Failure;
 
 /// The subcommands.
@@ -148,7 +148,7 @@ impl DeadLetters {
 /// A field as text, for a line.
 fn text(value: &Value) -> String {
     match value {
-        Value::String(text) => text.clone(),
+        Value::String(text) => one_line(text),
         Value::Null => "-".to_owned(),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
     }
