@@ -5,7 +5,8 @@
 //! uses: every reply, and every changed row as triggers on the server saw it, is compared with the reference
 //! semantics step by step, and is what the roles and the oracles of the second run are given. The hashes of both
 //! traces must be the same. Replies that the plan loses, and commands that it keeps from their commits, are lost and
-//! kept for real: terminated backends, failed serialization, connections cut behind a commit.
+//! kept for real: terminated backends, failed serialization, connections cut behind a commit. What a run leaves on the
+//! server is verified as `fencepost verify` does it, and nothing may speak against it.
 //!
 //! `SIMULATION_SEEDS` and `SIMULATION_SEED` say how many seeds of the default profile, and from which one. One thread
 //! per core works on a database of its own. A run of all seeds in which some command, some kind of change or some of
