@@ -164,7 +164,7 @@ fn guards() -> Vec<Mistake> {
             "AND e.state = 'running' AND e.expires_at > c.now AND i.token = i.token",
             Alone,
         )
-        .within(1_500),
+        .within(4_000),
     ]
 }
 

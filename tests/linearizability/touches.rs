@@ -40,6 +40,8 @@ pub(crate) enum Thing {
     TenantNames,
     /// A job's row, its versions and skipped ranges.
     Job(JobId),
+    /// Whether a job is paused, which acquisitions read. It is in the job's row; whoever writes it writes that as well.
+    Standing(JobId),
     /// An execution's row with its attempts, outbox rows and dead letter.
     Execution(ExecutionId),
     /// A malformed message.
@@ -304,7 +306,7 @@ impl Touches {
                 let jobs = ask.items.iter().filter_map(|item| executions.job_of(item.execution));
                 nothing()
                     .write(ask.items.iter().map(|item| Thing::Execution(item.execution)))
-                    .read(jobs.map(Thing::Job))
+                    .read(jobs.map(Thing::Standing))
             }
             Command::RenewExecutions(ask) => {
                 Self::of_runs(ask.node, ask.runs.iter().copied(), RefusedAction::RenewExecution, reply)
@@ -320,11 +322,15 @@ impl Touches {
             Command::CreateTenant(ask) => nothing().write([Thing::Tenant(ask.tenant), Thing::TenantNames]),
             Command::CreateJob(ask) => nothing().write([Thing::Tenant(ask.tenant), Thing::Job(ask.job)]),
             Command::ChangeJob(ask) => {
-                let things = [Thing::Job(ask.job), Thing::Tenant(ask.tenant)];
+                let requests = ask.request.iter().map(|_| Thing::Tenant(ask.tenant));
+                let touches = nothing().write([Thing::Job(ask.job)]).write(requests);
                 match ask.change {
-                    JobChange::Edit(_) | JobChange::Pause => nothing().write(things),
+                    JobChange::Edit(_) => touches,
+                    JobChange::Pause => touches.write([Thing::Standing(ask.job)]),
                     // What was held back is let go.
-                    JobChange::Resume => nothing().write(executions.of_job(ask.job).chain(things)),
+                    JobChange::Resume => {
+                        touches.write([Thing::Standing(ask.job)]).write(executions.of_job(ask.job))
+                    }
                 }
             }
             Command::DeleteJob(ask) => {
@@ -505,7 +511,9 @@ pub(crate) fn kept_stamps(start: &ReferenceStore, contents: &Contents, thing: &T
         },
         Thing::Node(_) => Kept { first: None, last: after.nodes.first().map(|row| row.seen_at) },
         Thing::Lease(_) => Kept { first: None, last: after.leases.first().map(|row| row.expires_at) },
-        Thing::Tenant(_) | Thing::TenantNames | Thing::Job(_) | Thing::Execution(_) => Kept::default(),
+        Thing::Tenant(_) | Thing::TenantNames | Thing::Job(_) | Thing::Standing(_) | Thing::Execution(_) => {
+            Kept::default()
+        }
     }
 }
 
