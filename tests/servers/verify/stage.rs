@@ -19,6 +19,7 @@ use fencepost_core::lease::{HeldLease, LeaseResource, RunId};
 use fencepost_core::partition::PartitionId;
 use fencepost_core::schedule::TZDATA_VERSION;
 use fencepost_core::schedule::misfire::{FirePlanInput, SkippedRange, plan_fires};
+use fencepost_core::schedule::timeline::Timeline;
 use fencepost_core::store::StoreOutcome;
 use fencepost_core::store::command::{
     AcquireExecution, AcquireExecutions, AcquireLeadership, AcquirePartitions, CancelExecution, Command,
@@ -237,9 +238,9 @@ impl Stage {
             .await
             .expect("the job is there");
         let definition = JobDefinition::parse(EVERY_MINUTE).expect("a definition");
+        let timeline = Timeline::of_one(&definition.schedule, &definition.bounds);
         let plan = plan_fires(&FirePlanInput {
-            schedule: &definition.schedule,
-            bounds: &definition.bounds,
+            timeline: &timeline,
             runs_so_far: runs.unsigned_abs(),
             misfire: definition.misfire,
             grace: definition.grace(),
@@ -251,9 +252,16 @@ impl Stage {
         let new = |fire: Timestamp| {
             let occurrence = Occurrence::Scheduled { fire };
             let key = occurrence.idempotency_key(job).expect("a fire has a key");
-            NewExecution { id: occurrence.execution_id(job), fire, due_at: fire, key }
+            NewExecution {
+                id: occurrence.execution_id(job),
+                version: JobVersion::FIRST,
+                fire,
+                due_at: fire,
+                key,
+            }
         };
         let skipped = |range: SkippedRange| NewSkippedRange {
+            version: JobVersion::FIRST,
             from: range.from,
             through: range.through,
             reason: range.reason,
