@@ -189,6 +189,15 @@ impl Member {
             }
             return again;
         }
+        // By itself either would be rare: an asking for the same replay, and one version more than may pile up.
+        if !draw.store.tables().dead_letters().is_empty() && draw.chance(5) {
+            return draw.replay_dead_letter();
+        }
+        if draw.chance(20)
+            && let Some(more) = draw.pile_up()
+        {
+            return more;
+        }
         draw.new_command()
     }
 }
