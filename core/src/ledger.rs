@@ -4,6 +4,8 @@
 //! the store are the two lists; here they become one, in the order of the fires, cut into pages such that no fire falls
 //! between two of them.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use crate::execution::{ExecutionState, SkipReason};
@@ -49,8 +51,23 @@ pub enum LedgerEntry {
         #[serde(serialize_with = "as_text")]
         decided_at: Timestamp,
         /// The time-zone data by which the fires were worked out.
-        zone_data: std::sync::Arc<str>,
+        zone_data: Arc<str>,
+        /// The pause that they fell into, where that is why.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pause: Option<LedgerPause>,
     },
+}
+
+/// A pause that fires fell into.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LedgerPause {
+    /// From when on.
+    #[serde(serialize_with = "as_text")]
+    pub since: Timestamp,
+    /// Who paused the job.
+    pub actor: Option<Arc<str>>,
+    /// Why.
+    pub reason: Option<Arc<str>>,
 }
 
 fn as_text<S: serde::Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
@@ -123,6 +140,7 @@ mod tests {
             fencing_token: FencingToken::from_i64(1),
             decided_at: Timestamp::from_micros(through),
             zone_data: "test".into(),
+            pause: None,
         }
     }
 

@@ -46,9 +46,9 @@ impl Draw<'_> {
         // Rare enough as they are, they are met again while they are there.
         if !self.store.tables().dead_letters().is_empty() && self.chance(22) {
             return match self.stream.between(0, 19) {
-                0..=10 => self.replay_dead_letter(),
-                11..=16 => self.replay_dead_letters(),
-                17..=18 => self.purge_dead_letter(),
+                0..=9 => self.replay_dead_letter(),
+                10..=15 => self.replay_dead_letters(),
+                16..=17 => self.purge_dead_letter(),
                 _ => self.delete_job(),
             };
         }

@@ -192,7 +192,9 @@ async fn paused(operator: &Operator, clock: &Clock) {
     let (_, ledger) = operator.ask(Method::GET, &path, None, &[]).await;
     let [line] = &ledger["items"].as_array().expect("a page has items")[..] else { panic!("{ledger}") };
     assert_eq!((&line["from"], &line["reason"]), (&json!(missed), &json!("paused")), "{line}");
-    assert_eq!(line["job_version"], 2, "the version says who and why");
+    assert_eq!(line["job_version"], 2);
+    let pause = &line["pause"];
+    assert_eq!((&pause["actor"], &pause["reason"]), (&json!("Zoë"), &json!("the disk is full")), "{line}");
     let (_, explained) = operator.ask(Method::GET, &format!("/v1/jobs/{job}/explain"), None, &[]).await;
     let past = explained["past"].as_array().expect("an explanation has a past");
     let told = past.iter().find(|told| told["code"] == "fires_skipped_paused");

@@ -189,13 +189,18 @@ impl Member {
             }
             return again;
         }
-        // Rare enough as they are, they are met while they are there.
+        // Rare enough as they are, dead letters are met while they are there; and so is one version more than may pile up.
         if !draw.store.tables().dead_letters().is_empty() && draw.chance(12) {
             return match draw.stream.below(10) {
                 0..=5 => draw.replay_dead_letter(),
                 6 => draw.replay_dead_letters(),
                 _ => draw.purge_dead_letter(),
             };
+        }
+        if draw.chance(20)
+            && let Some(more) = draw.pile_up()
+        {
+            return more;
         }
         draw.new_command()
     }

@@ -3,7 +3,7 @@
 use fencepost_core::execution::{ExecutionState, SkipReason};
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{ExecutionId, JobId, JobVersion, TenantId};
-use fencepost_core::ledger::{LedgerEntry, LedgerPage, page};
+use fencepost_core::ledger::{LedgerEntry, LedgerPage, LedgerPause, page};
 use fencepost_core::time::Timestamp;
 use sqlx::PgPool;
 
@@ -58,11 +58,18 @@ pub(in crate::api) async fn ledger(pool: &PgPool, ask: &Stretch) -> Result<Optio
     .fetch_all(&mut *snapshot)
     .await?;
     let ranges = sqlx::query!(
-        "SELECT from_fire, through_fire, made_under, decided_at, job_version, reason, zone_data FROM skipped_range
-         WHERE job = $1 AND tenant = $2 AND through_fire >= $3 AND from_fire < $4
-           AND from_fire >= coalesce((SELECT max(from_fire) FROM skipped_range
-                                      WHERE job = $1 AND from_fire <= $3), $3)
-         ORDER BY from_fire LIMIT $5",
+        r#"SELECT r.from_fire AS "from_fire!", r.through_fire AS "through_fire!", r.made_under AS "made_under!",
+             r.decided_at AS "decided_at!", r.job_version AS "job_version!", r.reason AS "reason!",
+             r.zone_data AS "zone_data!", p.effective_from AS "paused_at?", p.actor AS "actor?", p.reason AS "why?"
+           FROM (
+             SELECT * FROM skipped_range
+             WHERE job = $1 AND tenant = $2 AND through_fire >= $3 AND from_fire < $4
+               AND from_fire >= coalesce((SELECT max(from_fire) FROM skipped_range
+                                          WHERE job = $1 AND from_fire <= $3), $3)
+             ORDER BY from_fire LIMIT $5) AS r
+           LEFT JOIN job_version v ON r.reason = 'paused' AND v.job = r.job AND v.version = r.job_version
+           LEFT JOIN job_version p ON p.job = v.job AND p.version = v.standing_since
+           ORDER BY r.from_fire"#,
         ask.job.as_uuid(),
         ask.tenant.as_uuid(),
         ask.from.as_micros(),
@@ -101,6 +108,11 @@ pub(in crate::api) async fn ledger(pool: &PgPool, ask: &Stretch) -> Result<Optio
                 fencing_token: FencingToken::from_i64(row.made_under),
                 decided_at: Timestamp::from_micros(row.decided_at),
                 zone_data: row.zone_data.into(),
+                pause: row.paused_at.map(|since| LedgerPause {
+                    since: Timestamp::from_micros(since),
+                    actor: row.actor.map(Into::into),
+                    reason: row.why.map(Into::into),
+                }),
             })
         })
         .collect();
