@@ -280,7 +280,8 @@ impl Replay {
         let ask = Ask { body: Some(body), ..Ask::default() };
         let counted = client.call(Method::POST, "/v1/dead-letters/replay", ask).await?;
         if !self.json {
-            say(&format!("{} dead letters would be replayed", text(&counted["count"])))?;
+            let letters = if counted["count"] == 1 { "dead letter" } else { "dead letters" };
+            say(&format!("{} {letters} would be replayed", text(&counted["count"])))?;
             for (name, what) in [
                 ("job_deleted", "match, but their jobs are deleted"),
                 ("unreadable_definition", "match, but this version cannot read their definitions"),

@@ -41,7 +41,7 @@ Now {
         dispatch_no.0, in_words(age),
         if redispatches == 0 { String::new() } else { format!("; it was dispatched again {}", times(redispatches)) },
     );
-    /// The broker had no queue for its handler: no worker that has it was ever connected, or its queue was deleted.
+    /// The broker had no queue for its handler when its message came: it had been deleted, and is declared again before the next.
     NoRoute = "waiting_no_route" {
         handler: Option<Arc<str>>, put_off: u32, next_try_at: Option<Timestamp>,
     } => format!("Pending: the broker had no queue for its handler{}{}.", named(&handler), waits(put_off, next_try_at));
