@@ -337,7 +337,14 @@ impl Touches {
                     ReplayNumber::Next(_) => touches.write([Thing::Tenant(ask.tenant)]),
                     ReplayNumber::Given(_) => touches,
                 };
-                touches.read(job.map(Thing::Job))
+                // The request may have been used for another dead letter, whose replay is the answer then.
+                let told = match reply {
+                    Some(Reply::DeadLetterReplayed(ReplayReply::Repeated { execution, .. })) => {
+                        Some(Thing::Execution(*execution))
+                    }
+                    Some(_) | None => None,
+                };
+                touches.read(job.map(Thing::Job)).read(told)
             }
             Command::ReplayDeadLetters(_) => match reply {
                 Some(Reply::DeadLettersReplayed(page)) => {
