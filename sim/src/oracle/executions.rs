@@ -527,7 +527,8 @@ pub(super) fn most_delay(policy: &RetryPolicy, attempts: u32) -> Span {
 fn check_clamped(commit: &Commit<'_>, before: &ExecutionRow, after: &ExecutionRow) -> Result<(), Violation> {
     let ended = after.finished_at != before.finished_at && after.finished_at != Some(commit.now);
     let clamped = match commit.command {
-        Command::AcquireExecutions(ask) => {
+        // A grant; what is held back instead keeps the stamps that it had.
+        Command::AcquireExecutions(ask) if after.token != before.token => {
             let mut items = ask.items.iter();
             let Some(item) = items.find(|item| item.execution == after.id && item.nonce == after.nonce)
             else {
