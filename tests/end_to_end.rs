@@ -109,6 +109,6 @@ async fn live(grounds: &Grounds, trust: TrustWindow) -> Summary {
     let ledger = grounds.ledger();
     let story = storm::pass(&mut cluster, &ledger, &target, trust).await;
     let summary = verdict::judge(&story, &ledger, &target).await;
-    verification::holds(&grounds.environment()).await;
+    verification::holds(&grounds.environment(), trust).await;
     summary
 }
