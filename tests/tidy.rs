@@ -18,6 +18,8 @@ mod files;
 mod manners;
 #[path = "tidy/rust_text.rs"]
 mod rust_text;
+#[path = "tidy/targets.rs"]
+mod targets;
 #[path = "tidy/tree.rs"]
 mod tree;
 #[path = "tidy/words.rs"]

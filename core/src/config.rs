@@ -64,6 +64,13 @@ pub struct SchedulerConfig {
 }
 
 impl SchedulerConfig {
+    /// What this node does again and again comes on multiples of this of its own clock, to the nearest: polls,
+    /// heartbeats, cycles and sweeps fall together that way. Lease renewals do not wait for it.
+    #[must_use]
+    pub const fn beat(&self) -> Span {
+        self.poll_every.divided_by(8)
+    }
+
     /// The defaults, for this process.
     #[must_use]
     pub fn new(node: NodeId, label: Arc<str>) -> Self {

@@ -22,6 +22,8 @@ mod ground;
 mod operator;
 #[path = "burst/parts.rs"]
 mod parts;
+#[path = "burst/questions.rs"]
+mod questions;
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::process::ExitCode;
@@ -72,6 +74,7 @@ async fn measure(
         Part::Lateness => "lateness",
         Part::Trigger => "trigger",
         Part::Memory => "memory",
+        Part::Questions => "questions",
     };
     let ground = Ground::prepare(servers, purpose, logs).await;
     let measured = async {
@@ -80,6 +83,7 @@ async fn measure(
             Part::Lateness => parts::lateness(arguments, &ground, figures).await,
             Part::Trigger => parts::trigger(arguments, &ground, figures).await,
             Part::Memory => parts::memory(arguments, &ground, figures).await,
+            Part::Questions => questions::questions(arguments, &ground, figures).await,
         }
     };
     let measured = AssertUnwindSafe(measured).catch_unwind().await;

@@ -87,7 +87,9 @@ struct Commit<'a> {
 }
 
 impl Commit<'_> {
-    /// A violation by this commit; the words are put together only then.
+    /// A violation by this commit; the words are put together only then, out of the way of what holds.
+    #[cold]
+    #[inline(never)]
     fn broke(&self, invariant: Invariant, detail: impl FnOnce() -> String) -> Violation {
         invariant.broken(self.at, detail())
     }
@@ -258,7 +260,10 @@ impl Oracles {
         latest: Timestamp,
     ) -> Result<(), Violation> {
         if let Some(contradiction) = self.mirror.contradiction(change) {
-            return Err(commit.broke(Invariant::Conservation, || contradiction));
+            // An execution that is made although it is there: its id is that of one occurrence.
+            let is_made_again = matches!(change, Change::Execution(delta) if delta.before.is_none());
+            let broken = if is_made_again { Invariant::UniqueOccurrence } else { Invariant::Conservation };
+            return Err(commit.broke(broken, || contradiction));
         }
         match change {
             Change::Lease(delta) => leases::check_change(commit, number, delta),

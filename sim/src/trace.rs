@@ -171,13 +171,21 @@ impl Trace {
         self.hasher.mix(at.as_micros());
         self.hasher.mix(u64::from(lane) << 8 | line as u64);
         what.hash(&mut self.hasher);
+        if self.lines.is_some() {
+            self.write(at, lane, line, what);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn write(&mut self, at: SimTime, lane: u8, line: Line, what: &dyn fmt::Debug) {
+        let mark = match line {
+            Line::Event => "->",
+            Line::Effect => "<-",
+            Line::Change => "  =",
+            Line::World => "**",
+        };
         if let Some(lines) = &mut self.lines {
-            let mark = match line {
-                Line::Event => "->",
-                Line::Effect => "<-",
-                Line::Change => "  =",
-                Line::World => "**",
-            };
             lines.push(format!("{at} {lane:>3} {mark} {what:?}"));
         }
     }
@@ -191,8 +199,8 @@ impl Trace {
         });
         self.hasher.mix(changes.len() as u64);
         self.hasher.mix(sum);
-        if let Some(lines) = &mut self.lines {
-            lines.extend(changes.iter().map(|change| format!("{at} {lane:>3}   = {change:?}")));
+        if self.lines.is_some() {
+            changes.iter().for_each(|change| self.write(at, lane, Line::Change, change));
         }
     }
 

@@ -289,6 +289,15 @@ impl Turn<'_> {
         (self.config.resend_after, self.config.poll_every)
     }
 
+    /// `span` from now, give or take half a beat: the beat is shared by what this node does again and again, so that
+    /// what is due at about the same time is due at the same time, and one wake-up serves it all.
+    pub(super) fn on_the_beat(&self, span: Span) -> Monotonic {
+        let beat = self.config.beat().as_micros().max(1);
+        let at = self.now.plus(span);
+        let nearest = at.as_micros().saturating_add(beat / 2) / beat * beat;
+        if nearest > self.now.as_micros() { Monotonic::from_micros(nearest) } else { at }
+    }
+
     /// When a known instant of the store's clock comes, given what it read when its reply arrived just now. Not
     /// earlier than a moment from now: a clock that crawls must not make a loop that runs.
     pub(super) fn when(&self, store_now: Timestamp, at: Timestamp) -> Monotonic {

@@ -172,7 +172,7 @@ impl Materialiser {
             self.end_pass(turn.now);
         } else {
             let known = next_due.map_or(Monotonic::MAX, |at| turn.when(store_now, at));
-            self.end_pass(turn.now.plus(turn.config.poll_every).min(known));
+            self.end_pass(turn.on_the_beat(turn.config.poll_every).min(known));
         }
     }
 

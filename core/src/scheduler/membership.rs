@@ -33,7 +33,7 @@ impl Membership {
         if self.wakes_at(turn.view()) > turn.now {
             return;
         }
-        self.pace.until_answered(turn.now.plus(turn.config.heartbeat_every));
+        self.pace.until_answered(turn.on_the_beat(turn.config.heartbeat_every));
         let heartbeat = Heartbeat {
             node: turn.config.node,
             role: NodeRole::Scheduler,

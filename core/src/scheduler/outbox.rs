@@ -174,7 +174,7 @@ impl Outbox {
             turn.now
         } else {
             let known = next_due.map_or(Monotonic::MAX, |at| turn.when(store_now, at));
-            turn.now.plus(turn.config.poll_every).min(known)
+            turn.on_the_beat(turn.config.poll_every).min(known)
         };
         self.scan.set(next.min(self.scan.at()));
         if !dispatches.is_empty() {

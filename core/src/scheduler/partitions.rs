@@ -105,7 +105,7 @@ impl Partitions {
         if self.wakes_at(turn.view(), Some(target)) > turn.now {
             return;
         }
-        self.cycle.until_answered(turn.now.plus(turn.config.cycle_every));
+        self.cycle.until_answered(turn.on_the_beat(turn.config.cycle_every));
         let owned = self.owned.len();
         if owned > target && !turn.has(Bug::NeverReleasesAboveTarget) {
             for _ in 0..(owned - target).min(turn.config.release_per_cycle) {

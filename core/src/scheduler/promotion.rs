@@ -59,7 +59,7 @@ impl Promotion {
             turn.now
         } else {
             let known = next_due.map_or(Monotonic::MAX, |at| turn.when(store_now, at));
-            turn.now.plus(turn.config.poll_every).min(known)
+            turn.on_the_beat(turn.config.poll_every).min(known)
         };
         self.pace.set(next.min(self.pace.at()));
         if !dispatches.is_empty() {

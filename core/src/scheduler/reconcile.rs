@@ -60,13 +60,13 @@ impl Reconciler {
         let SweepFindings { expired, undelivered, settled, stale_nodes } = found;
         let longest = expired.len().max(undelivered.len()).max(settled.len()).max(stale_nodes.len());
         let Some(leadership) = leadership.lease() else {
-            self.pace.set(turn.now.plus(turn.config.sweep_every));
+            self.pace.set(turn.on_the_beat(turn.config.sweep_every));
             return;
         };
         if longest >= limit {
             self.pace.set(turn.now);
         } else {
-            self.pace.set(turn.now.plus(turn.config.sweep_every));
+            self.pace.set(turn.on_the_beat(turn.config.sweep_every));
         }
         let takeovers = expired.iter().map(|run| take_over(turn, run));
         let redispatches = undelivered.iter().map(|dispatch| RepairItem::Redispatch { dispatch: *dispatch });

@@ -15,6 +15,8 @@ pub(crate) enum Part {
     Trigger,
     /// A steady load: how the processes' memory grows.
     Memory,
+    /// A full database: how long an operator waits for an answer.
+    Questions,
 }
 
 /// The production path on real servers, with real processes.
@@ -22,7 +24,7 @@ pub(crate) enum Part {
 #[command(name = "burst")]
 pub(crate) struct Arguments {
     /// Measure only these.
-    #[arg(long, value_delimiter = ',', default_values = ["burst", "lateness", "trigger", "memory"])]
+    #[arg(long, value_delimiter = ',', default_values = ["burst", "lateness", "trigger", "memory", "questions"])]
     pub(crate) only: Vec<Part>,
     /// Exit with 1 if a requirement is missed that does not depend on how fast the machine is.
     #[arg(long)]
@@ -42,6 +44,15 @@ pub(crate) struct Arguments {
     /// Executions per second of the steady load.
     #[arg(long, default_value_t = 300)]
     pub(crate) load: u32,
+    /// Jobs of the full database.
+    #[arg(long, default_value_t = 10_000)]
+    pub(crate) jobs: u32,
+    /// Executions of the full database.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub(crate) stored: u32,
+    /// How often each question is asked.
+    #[arg(long, default_value_t = 500)]
+    pub(crate) questions: u32,
     /// Measure this program instead of the one that was built with the benchmark.
     #[arg(long, default_value = env!("CARGO_BIN_EXE_fencepost"))]
     pub(crate) program: PathBuf,

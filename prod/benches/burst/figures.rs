@@ -19,7 +19,7 @@ pub(crate) enum Required {
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
     part: &'static str,
-    name: &'static str,
+    name: String,
     value: f64,
     unit: &'static str,
     required: Required,
@@ -63,12 +63,12 @@ impl Figures {
     pub(crate) fn add(
         &mut self,
         part: &'static str,
-        name: &'static str,
+        name: &str,
         value: f64,
         unit: &'static str,
         required: Required,
     ) {
-        let figure = Figure { part, name, value, unit, required };
+        let figure = Figure { part, name: name.to_owned(), value, unit, required };
         eprintln!("{}", line(&figure));
         self.figures.push(figure);
     }

@@ -32,6 +32,25 @@ pub(crate) struct Planned {
     pub(crate) created_per_second: f64,
 }
 
+/// What the API answered, and how long that took.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) body: Value,
+    pub(crate) took: Duration,
+}
+
+impl Answer {
+    async fn to(request: reqwest::RequestBuilder, path: &str) -> Self {
+        let began = Instant::now();
+        let answer = request.send().await.expect("the API answers");
+        let status = answer.status();
+        let text = answer.text().await.expect("an answer has an end");
+        let took = began.elapsed();
+        assert_eq!(status, StatusCode::OK, "{path}: {text}");
+        Self { body: serde_json::from_str(&text).expect("an answer is JSON"), took }
+    }
+}
+
 impl Operator {
     /// With this key, against this API.
     pub(crate) fn new(client: Client, api: SocketAddr, key: String) -> Self {
@@ -70,6 +89,17 @@ impl Operator {
     /// Runs one now; the execution.
     pub(crate) async fn trigger(&self, job: Uuid) -> Uuid {
         self.ask(&format!("/v1/jobs/{job}/trigger"), String::new()).await
+    }
+
+    /// Asks for something that is there, and reads the answer to its end.
+    pub(crate) async fn ask_for(&self, path: &str) -> Answer {
+        Answer::to(self.client.get(format!("http://{}{path}", self.api)).bearer_auth(&self.key), path).await
+    }
+
+    /// The same with a body.
+    pub(crate) async fn ask_with(&self, path: &str, body: &Value) -> Answer {
+        let request = self.client.post(format!("http://{}{path}", self.api)).bearer_auth(&self.key);
+        Answer::to(request.header(CONTENT_TYPE, "application/json").body(body.to_string()), path).await
     }
 
     async fn ask(&self, path: &str, body: String) -> Uuid {

@@ -3,6 +3,7 @@
 //! Cron fires come from [`Calendar`], walked a stretch at a time and kept; intervals and one-shots are
 //! worked out here. Bounds (start and end) are applied; the number of runs is its caller's business.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,14 +28,26 @@ pub(super) type VersionKey = (JobId, JobVersion);
 #[derive(Debug, Default)]
 pub(super) struct Fires {
     versions: BTreeMap<VersionKey, JobFires>,
-    /// By zone: jobs share few.
-    clocks: BTreeMap<&'static str, Rc<LocalClock>>,
+    walks: Walks,
 }
 
 #[derive(Debug)]
 struct JobFires {
     definition: Arc<JobDefinition>,
-    calendar: Option<Calendar>,
+    /// Of a cron schedule.
+    walk: Option<Rc<RefCell<Walk>>>,
+}
+
+/// What was walked, each once, however many versions of however many jobs fire by it.
+#[derive(Debug, Default)]
+struct Walks {
+    by_schedule: BTreeMap<Schedule, Rc<RefCell<Walk>>>,
+    by_zone: BTreeMap<&'static str, Rc<LocalClock>>,
+}
+
+#[derive(Debug)]
+struct Walk {
+    calendar: Calendar,
     stretches: BTreeMap<i64, Vec<i64>>,
 }
 
@@ -112,41 +125,66 @@ impl Fires {
         }
     }
 
-    fn version(&mut self, version: VersionKey, definition: &Arc<JobDefinition>) -> &mut JobFires {
-        let clocks = &mut self.clocks;
-        let known = self.versions.entry(version).or_insert_with(|| JobFires::of(definition, clocks));
+    fn version(&mut self, version: VersionKey, definition: &Arc<JobDefinition>) -> &JobFires {
+        let walks = &mut self.walks;
+        let known = self.versions.entry(version).or_insert_with(|| JobFires::of(definition, walks));
         if !Arc::ptr_eq(&known.definition, definition) && known.definition != *definition {
-            *known = JobFires::of(definition, clocks);
+            *known = JobFires::of(definition, walks);
         }
         known
     }
 }
 
+impl Walks {
+    fn of(&mut self, schedule: &Schedule) -> Option<Rc<RefCell<Walk>>> {
+        let Schedule::Cron { expr, zone, gap, repeat } = schedule else { return None };
+        if let Some(known) = self.by_schedule.get(schedule) {
+            return Some(Rc::clone(known));
+        }
+        let gap = gap.map(|gap| match gap {
+            GapPolicy::After => Gap::After,
+            GapPolicy::Skip => Gap::Skip,
+        });
+        let repeat = repeat.map(|repeat| match repeat {
+            RepeatPolicy::First => Repeat::First,
+            RepeatPolicy::Last => Repeat::Last,
+            RepeatPolicy::Both => Repeat::Both,
+        });
+        let clock = self
+            .by_zone
+            .entry(zone.name())
+            .or_insert_with(|| Rc::new(LocalClock::new(zone.name()).expect("a zone that the core accepts")));
+        let calendar = Calendar::on(Rc::clone(clock), expr.as_str(), gap, repeat);
+        let calendar = calendar.expect("what the core accepts, the calendar can read");
+        let walk = Rc::new(RefCell::new(Walk { calendar, stretches: BTreeMap::new() }));
+        self.by_schedule.insert(schedule.clone(), Rc::clone(&walk));
+        Some(walk)
+    }
+}
+
+impl Walk {
+    /// After `after` and at or before `until`, ascending.
+    fn between(&mut self, after: i64, until: i64) -> Vec<i64> {
+        let mut fires = Vec::new();
+        for stretch in after.div_euclid(STRETCH)..=until.div_euclid(STRETCH) {
+            let known = self.stretches.entry(stretch).or_insert_with(|| {
+                self.calendar.fires_between(stretch * STRETCH - 1, (stretch + 1) * STRETCH - 1)
+            });
+            // Ascending: a job that fires every second has thousands of them in a stretch.
+            let from = known.partition_point(|fire| *fire <= after);
+            let to = known.partition_point(|fire| *fire <= until);
+            fires.extend(&known[from..to.max(from)]);
+        }
+        fires
+    }
+}
+
 impl JobFires {
-    fn of(definition: &Arc<JobDefinition>, clocks: &mut BTreeMap<&'static str, Rc<LocalClock>>) -> Self {
-        let calendar = match &definition.schedule {
-            Schedule::Cron { expr, zone, gap, repeat } => {
-                let gap = gap.map(|gap| match gap {
-                    GapPolicy::After => Gap::After,
-                    GapPolicy::Skip => Gap::Skip,
-                });
-                let repeat = repeat.map(|repeat| match repeat {
-                    RepeatPolicy::First => Repeat::First,
-                    RepeatPolicy::Last => Repeat::Last,
-                    RepeatPolicy::Both => Repeat::Both,
-                });
-                let clock = clocks.entry(zone.name()).or_insert_with(|| {
-                    Rc::new(LocalClock::new(zone.name()).expect("a zone that the core accepts"))
-                });
-                let calendar = Calendar::on(Rc::clone(clock), expr.as_str(), gap, repeat);
-                Some(calendar.expect("what the core accepts, the calendar can read"))
-            }
-            Schedule::Interval { .. } | Schedule::OneShot { .. } | Schedule::Manual => None,
-        };
-        Self { definition: Arc::clone(definition), calendar, stretches: BTreeMap::new() }
+    fn of(definition: &Arc<JobDefinition>, walks: &mut Walks) -> Self {
+        Self { definition: Arc::clone(definition), walk: walks.of(&definition.schedule) }
     }
 
-    fn between(&mut self, after: i64, until: i64) -> Vec<Timestamp> {
+    fn between(&self, after: i64, until: i64) -> Vec<Timestamp> {
         let fires: Vec<i64> = match &self.definition.schedule {
             Schedule::Manual => Vec::new(),
             Schedule::OneShot { at } => {
@@ -159,18 +197,7 @@ impl JobFires {
                 (0..count).map(|step| first + step * every).collect()
             }
             Schedule::Cron { .. } => {
-                let calendar = self.calendar.as_ref().expect("a cron job has its calendar");
-                let mut fires = Vec::new();
-                for stretch in after.div_euclid(STRETCH)..=until.div_euclid(STRETCH) {
-                    let known = self.stretches.entry(stretch).or_insert_with(|| {
-                        calendar.fires_between(stretch * STRETCH - 1, (stretch + 1) * STRETCH - 1)
-                    });
-                    // Ascending: a job that fires every second has thousands of them in a stretch.
-                    let from = known.partition_point(|fire| *fire <= after);
-                    let to = known.partition_point(|fire| *fire <= until);
-                    fires.extend(&known[from..to.max(from)]);
-                }
-                fires
+                self.walk.as_ref().expect("a cron job has its walk").borrow_mut().between(after, until)
             }
         };
         fires.into_iter().map(Timestamp::from_micros).collect()

@@ -140,6 +140,7 @@ invariants! {
 impl Invariant {
     /// A violation of this one.
     #[must_use]
+    #[cold]
     pub fn broken(self, at: SimTime, detail: String) -> Violation {
         Violation { invariant: self.id(), property: self.property(), at, detail }
     }

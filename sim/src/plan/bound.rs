@@ -99,7 +99,7 @@ impl Bounds {
         let ttl = longest(|config| config.lease_ttl);
         // After a step back, a dead owner's lease lies ahead, by up to the longest lease there is.
         let lease = if clock_back > Span::ZERO { limits::LEASE_TTL_MAX } else { ttl };
-        let cycle = longest(|config| config.cycle_every);
+        let cycle = longest(|config| config.cycle_every.plus(config.beat()));
         let leader = settings.restarts.plus(lease).plus(cycle.times(3)).plus(call);
 
         let live = if clock_back > Span::ZERO {
@@ -115,7 +115,7 @@ impl Bounds {
         let partitions = leader.plus(live).plus(cycle.times(cycles)).plus(call.times(2));
 
         let growing = |base: Span, most: Span| elapsed.plus(base).min(most);
-        let poll = longest(|config| config.poll_every);
+        let poll = longest(|config| config.poll_every.plus(config.beat()));
         let outbox = partitions
             .plus(clock_back)
             .plus(longest(|config| config.outbox_grace))
@@ -125,7 +125,7 @@ impl Bounds {
 
         let workers = || settings.workers.iter().copied();
         let worker_ttl = workers().map(|config| config.lease_ttl).max().unwrap_or(Span::ZERO);
-        let sweep = longest(|config| config.sweep_every);
+        let sweep = longest(|config| config.sweep_every.plus(config.beat()));
         let run_lease = if clock_back > Span::ZERO { limits::LEASE_TTL_MAX } else { worker_ttl };
         let orphans = leader.plus(run_lease).plus(sweep.times(4)).plus(call);
 

@@ -88,7 +88,7 @@ impl Profile {
                 schedulers: 3,
                 workers: 3,
                 jobs: 60,
-                more_jobs: 20,
+                more_jobs: 6,
                 heals_after: Span::from_secs(600),
                 heals_within: Span::from_secs(30),
             },

@@ -13,6 +13,7 @@ use crate::store::row::{RefusalRow, RefusedAction, RefusedResource};
 
 impl Call<'_> {
     /// Notes that `node` was refused under the token `presented`, where `current` is in force.
+    #[cold]
     pub(super) fn refuse(
         &mut self,
         resource: RefusedResource,

@@ -39,7 +39,8 @@ pub(super) fn schedulers(stream: &mut Stream, count: usize, swarm: &Swarm) -> Ve
     let hurried = stream.chance(PPM / 8);
     let (least, most) = if hurried { (6, 10) } else { (14, 20) };
     let ttl = stream.span(Span::from_secs(least), Span::from_secs(most));
-    let poll_every = Span::from_secs(if hurried { 2 } else { *stream.pick(&[5, 8, 10]) });
+    let poll_every = Span::from_secs(if hurried { 2 } else { *stream.pick(&[8, 10, 12]) });
+    let heartbeat_every = Span::from_secs(*stream.pick(&[6, 8, 10]));
     let sweep_every = Span::from_secs(if hurried { 2 } else { *stream.pick(&[4, 5, 6]) });
     let batch = *stream.pick(&[500, 500, 50, 7]);
     let redispatch_after = stream.span(Span::from_secs(10), Span::from_secs(60));
@@ -53,8 +54,8 @@ pub(super) fn schedulers(stream: &mut Stream, count: usize, swarm: &Swarm) -> Ve
             config.lease_ttl = ttl;
             config.trust = TrustWindow::Margin(ttl.divided_by(5));
             config.cycle_every = ttl.divided_by(3);
-            config.heartbeat_every = Span::from_secs(6);
-            config.live_within = Span::from_secs(20);
+            config.heartbeat_every = heartbeat_every;
+            config.live_within = heartbeat_every.times(3);
             config.poll_every = poll_every;
             config.sweep_every = sweep_every;
             config.batch = batch;
@@ -71,6 +72,7 @@ pub(super) fn schedulers(stream: &mut Stream, count: usize, swarm: &Swarm) -> Ve
 
 pub(super) fn workers(stream: &mut Stream, count: usize, swarm: &Swarm) -> Vec<WorkerSpec> {
     let ttl = stream.span(Span::from_secs(8), Span::from_secs(16));
+    let heartbeat_every = Span::from_secs(*stream.pick(&[8, 10, 12]));
     let slots = *stream.pick(&[64, 32, 16]);
     let batch = *stream.pick(&[500, 50, 3]);
     let old = swarm.has(FaultKind::UnknownHandlerVersion).then(|| stream.below(count as u64) as usize);
@@ -90,7 +92,7 @@ pub(super) fn workers(stream: &mut Stream, count: usize, swarm: &Swarm) -> Vec<W
             config.lease_ttl = ttl;
             config.trust = TrustWindow::Margin(ttl.divided_by(5));
             config.renew_every = ttl.divided_by(3);
-            config.heartbeat_every = Span::from_secs(8);
+            config.heartbeat_every = heartbeat_every;
             config.slots = slots;
             config.batch = batch;
             config.defer_delay = Span::from_secs(1);
