@@ -1,9 +1,13 @@
-//! How fast the hot commands are: materialise, acquire, finish and remove, on one connection, batch by batch.
+//! How fast the hot commands are: materialise, acquire, finish and remove, on one connection, batch by batch; and what
+//! catching up after a long outage costs (`outage`).
 //!
 //!     DATABASE_URL=$(scripts/throwaway-postgres start /tmp/fencepost-bench) cargo bench -p fencepost --bench store
 //!
 //! Makes a database of its own on that server and deletes it again. A server that is measured wants
 //! `THROWAWAY_FSYNC=on`. Prints rates and what PostgreSQL counted; asserts nothing about them.
+
+#[path = "store/outage.rs"]
+mod outage;
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -17,8 +21,8 @@ use fencepost_core::partition::PartitionId;
 use fencepost_core::store::StoreOutcome;
 use fencepost_core::store::command::{
     AcquireExecution, AcquireExecutions, AcquirePartitions, Command, CreateJob, CreateTenant,
-    FinishExecution, FinishExecutions, Materialise, MaterialiseJob, NewExecution, OutboxId, RemoveOutbox,
-    RunOutcome, ScanDueJobs,
+    FinishExecution, FinishExecutions, Materialise, MaterialiseJob, NewExecution, OutboxId, ReleaseLeases,
+    RemoveOutbox, RunOutcome, ScanDueJobs,
 };
 use fencepost_core::store::reply::{AcquireReply, DueJob, MaterialiseReply, Reply};
 use fencepost_core::time::{Span, Timestamp};
@@ -30,8 +34,12 @@ const JOBS: u128 = 10_000;
 const TENANT: TenantId = TenantId::from_u128(1);
 const NODE: NodeId = NodeId::from_u128(2);
 const TTL: Span = Span::from_secs(120);
+/// Between two fires of a job: one for each pass, and all of them are past.
+const EVERY: Span = Span::from_secs(3_600);
+/// The size of the batches, pass by pass.
+const BATCHES: [u32; 6] = [200, 500, 1_000, 200, 500, 1_000];
 const DEFINITION: &str =
-    r#"{"schema":1,"definition":{"name":"bench","handler":{"name":"noop"},"schedule":{"manual":{}}}}"#;
+    r#"{"schema":1,"definition":{"name":"bench","handler":{"name":"noop"},"schedule":{"kind":"manual"}}}"#;
 
 fn job(nth: u128) -> JobId {
     JobId::from_u128(nth.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
@@ -44,8 +52,8 @@ async fn call(store: &PgStore, command: Command) -> (Timestamp, Reply) {
     }
 }
 
-/// Jobs in bulk, as `create_job` would make them one by one.
-async fn insert_jobs(pool: &PgPool, now: Timestamp) {
+/// Jobs in bulk, as `create_job` would make them one by one, first due at an instant.
+async fn insert_jobs(pool: &PgPool, first: Timestamp) {
     let ids: Vec<_> = (1..=JOBS).map(|nth| job(nth).as_uuid()).collect();
     let partitions: Vec<i16> = (1..=JOBS)
         .map(|nth| i16::try_from(PartitionId::of(job(nth)).number()).expect("128 of them"))
@@ -63,7 +71,7 @@ async fn insert_jobs(pool: &PgPool, now: Timestamp) {
             .bind(&partitions)
             .bind(TENANT.as_uuid())
             .bind(DEFINITION)
-            .bind(now.as_micros())
+            .bind(first.as_micros())
             .execute(pool)
             .await
             .expect("jobs may be inserted");
@@ -96,26 +104,24 @@ fn plan(due: &DueJob) -> MaterialiseJob {
         }],
         skipped: Vec::new(),
         recorded_through: fire,
-        next_fire_time: Some(fire.plus(Span::from_secs(3_600))),
+        next_fire_time: Some(fire.plus(EVERY)),
         valid_until: Timestamp::MAX,
     }
 }
 
-/// One pass over all jobs in batches of `batch`: all are materialised, then all are run.
+/// One pass over all jobs in batches of `batch`: one fire of each is materialised, the earliest, then all are run.
 async fn pass(store: &PgStore, leases: &[HeldLease], batch: u32) -> Rates {
     let zero = Duration::ZERO;
     let mut rates =
         Rates { scan: zero, materialise: zero, acquire: zero, finish: zero, remove: zero, done: 0 };
     let mut made: Vec<ExecutionId> = Vec::new();
-    loop {
+    while (made.len() as u128) < JOBS {
         let started = Instant::now();
         let scan = ScanDueJobs { partitions: PartitionId::all().collect(), after: None, limit: batch };
         let (_, reply) = call(store, Command::ScanDueJobs(scan)).await;
         rates.scan += started.elapsed();
         let Reply::DueJobs { jobs, .. } = reply else { panic!("a scan is answered with due jobs") };
-        if jobs.is_empty() {
-            break;
-        }
+        assert!(!jobs.is_empty(), "every job is due");
         let items: Vec<MaterialiseJob> = jobs.iter().map(plan).collect();
         let ids: Vec<ExecutionId> = items.iter().map(|item| item.executions[0].id).collect();
         let started = Instant::now();
@@ -210,6 +216,7 @@ async fn main() {
     call(&store, Command::CreateTenant(CreateTenant { tenant: TENANT, name: "bench".into() })).await;
     let (now, _) = call(&store, Command::ReadClock).await;
     let definition = Arc::new(StoredDefinition::from_text(DEFINITION.into()));
+    assert!(definition.read().is_ok(), "what cannot be read would never be leased");
     let first = CreateJob {
         tenant: TENANT,
         job: job(0),
@@ -220,21 +227,17 @@ async fn main() {
         next_fire_time: None,
     };
     call(&store, Command::CreateJob(first)).await;
-    insert_jobs(&pool, now).await;
+    let first = BATCHES.iter().fold(now, |at, _| at.minus(EVERY));
+    insert_jobs(&pool, first).await;
     let acquire = AcquirePartitions { node: NODE, nonce: EffectId(1), ttl: TTL, limit: 128 };
     let (_, reply) = call(&store, Command::AcquirePartitions(acquire)).await;
     let Reply::Partitions { granted } = reply else { panic!("an acquisition is answered with grants") };
 
-    for batch in [200, 500, 1_000, 200, 500, 1_000] {
-        let reset =
-            "UPDATE job SET next_fire_time = next_try_at - 3600000000, next_try_at = next_try_at - 3600000000
-             WHERE next_fire_time > $1";
-        let (now, _) = call(&store, Command::ReadClock).await;
+    for batch in BATCHES {
         sqlx::query("TRUNCATE execution, outbox_event")
             .execute(&pool)
             .await
             .expect("nothing else is running");
-        sqlx::query(reset).bind(now.as_micros()).execute(&pool).await.expect("nothing else is running");
         let before = counters(&pool).await;
         let rates = pass(&store, &granted, batch).await;
         tokio::time::sleep(Duration::from_millis(1_100)).await;
@@ -247,6 +250,8 @@ async fn main() {
             each(after.1 - before.1)
         );
     }
+    call(&store, Command::ReleaseLeases(ReleaseLeases { node: NODE, leases: granted })).await;
+    outage::measure(&store, &pool).await;
     drop(store);
     pool.close().await;
     sqlx::query(AssertSqlSafe(format!("DROP DATABASE {name} WITH (FORCE)")))
