@@ -3,7 +3,7 @@
 //! What it did not touch is looked at afterwards, without a lock: it is running, has ended, waits for its
 //! retry, or its message is a resend. An item that became grantable between the two looks goes round again.
 //!
-//! What asks for its first lease of a job whose overlap is limited goes another way: it is judged while its job is locked
+//! What asks for a lease of a job whose overlap is limited goes another way: it is answered while its job is locked
 //! (`overlap`), all such items of a batch in their order.
 //!
 //! What a pause of its job holds back is not granted. Whether a job is paused is asked twice: by the statement's own
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_core::execution::ExecutionState;
 use fencepost_core::fencing::FencingToken;
-use fencepost_core::id::{ExecutionId, NodeId};
+use fencepost_core::id::{EffectId, ExecutionId, NodeId};
 use fencepost_core::lease::may_be_taken;
 use fencepost_core::limits::PAUSE_RECHECK;
 use fencepost_core::store::command::{AcquireExecution, AcquireExecutions};
@@ -79,10 +79,10 @@ fn open_items<'a>(
 /// Which of the items that have no reply are granted.
 #[derive(Clone, Copy)]
 enum Whom<'a> {
-    /// Those that no overlap policy judges: retries, and executions of jobs whose versions all allow overlap.
+    /// Those of jobs whose versions all allow overlap.
     NotJudged,
     /// These, which were judged, and whose jobs are locked.
-    Judged(&'a BTreeSet<ExecutionId>),
+    Judged(&'a BTreeMap<ExecutionId, EffectId>),
 }
 
 /// Judges those that ask for the slot of a job, in the order of the batch, while the job is locked.
@@ -96,10 +96,9 @@ async fn judge(
     let mut tx = conn.begin().await?;
     let at = now.expect("what is to be judged was looked at, by a clock");
     let mut slots = Slots::lock(&mut tx, ask.node, at, judged).await?;
-    let mut seen = BTreeSet::new();
     for (item, reply) in ask.items.iter().zip(replies.iter_mut()) {
-        if judged.contains_key(&item.execution) && seen.insert(item.execution) && reply.is_none() {
-            *reply = slots.judge(item.execution);
+        if reply.is_none() && judged.contains_key(&item.execution) {
+            *reply = slots.answer(item);
         }
     }
     slots.write(&mut tx).await?;
@@ -123,7 +122,7 @@ async fn grant(
     let are_judged = match whom {
         Whom::NotJudged => false,
         Whom::Judged(these) => {
-            open.retain(|id, _| these.contains(id));
+            open.retain(|id, _| these.contains_key(id));
             true
         }
     };
@@ -144,7 +143,7 @@ async fn grant(
              AND (e.nonce_node IS DISTINCT FROM $2 OR e.nonce <> i.nonce)
              AND (e.occurrence <> 'scheduled'
                OR (SELECT p.id FROM job p WHERE p.id = e.job AND p.standing = 'paused') IS NULL)
-             AND ($8 OR e.nonce_node IS NOT NULL OR (
+             AND ($8 OR (
                SELECT v.job FROM job_version v WHERE v.job = e.job AND v.overlap <> 'allow' LIMIT 1) IS NULL)
            RETURNING e.id, e.job, e.occurrence, e.token, e.attempts, e.due_at, e.leased_at, e.cancel_requested,
              c.now),
@@ -193,7 +192,7 @@ struct HeldColumns {
     is_waiting: bool,
     /// Whether it is of a fire whose job is paused.
     is_paused: bool,
-    /// Whether it asks for its first lease, and a version of its job judges by overlap.
+    /// Whether a version of its job judges by overlap.
     is_judged: bool,
 }
 
@@ -211,8 +210,6 @@ enum Answer {
     Reply(AcquireReply),
     /// Its job is paused, and that is to be recorded.
     HoldBack,
-    /// Its job's overlap policy is to decide.
-    Judge,
     /// It could be granted.
     Open,
 }
@@ -233,7 +230,7 @@ async fn explain(
            e.cancel_requested, e.job, e.waiting IS NOT NULL AS "is_waiting!",
            e.occurrence = 'scheduled' AND (
              SELECT p.id FROM job p WHERE p.id = e.job AND p.standing = 'paused') IS NOT NULL AS "is_paused!",
-           e.nonce_node IS NULL AND (
+           (
              SELECT v.job FROM job_version v WHERE v.job = e.job AND v.overlap <> 'allow' LIMIT 1) IS NOT NULL
              AS "is_judged!"
          FROM unnest($1::uuid[]) AS i (id) JOIN execution e ON e.id = ANY (ARRAY[i.id])"#,
@@ -246,6 +243,9 @@ async fn explain(
         None => *now.insert(cx.clock(conn).await?),
     };
     let rows: BTreeMap<Uuid, HeldColumns> = rows.into_iter().map(|row| (row.id, row)).collect();
+    // Where one of a batch is judged, what it does may change what the others of its job are told.
+    let is_pending = |row: &&HeldColumns| row.is_judged && row.state == ExecutionState::Pending.name();
+    let judging: BTreeSet<Uuid> = rows.values().filter(is_pending).map(|row| row.job).collect();
     let mut held_back = HeldBack::default();
     for (at, item) in ask.items.iter().enumerate() {
         if replies[at].is_some() {
@@ -255,13 +255,14 @@ async fn explain(
             replies[at] = Some(AcquireReply::Absent);
             continue;
         };
+        if judging.contains(&row.job) {
+            held_back.judged.insert(item.execution, row.job);
+            continue;
+        }
         match answer(row, ask.node, item, Timestamp::from_micros(now))? {
             Answer::Reply(reply) => replies[at] = Some(reply),
             Answer::HoldBack => {
                 held_back.paused.insert(item.execution, row.job);
-            }
-            Answer::Judge => {
-                held_back.judged.insert(item.execution, row.job);
             }
             Answer::Open => {}
         }
@@ -334,7 +335,6 @@ fn answer(row: &HeldColumns, node: NodeId, item: &AcquireExecution, now: Timesta
         }
         ExecutionState::Pending if row.is_paused => Answer::HoldBack,
         ExecutionState::Pending if row.token == i64::MAX => Answer::Reply(AcquireReply::Never { state }),
-        ExecutionState::Pending if row.is_judged => Answer::Judge,
         ExecutionState::Pending => Answer::Open,
         ExecutionState::RetryWait => Answer::Reply(AcquireReply::NotNow { state }),
         ExecutionState::Running

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_core::execution::{CancelState, ExecutionState, LeaseSign, SkipReason, WaitReason};
 use fencepost_core::fencing::FencingToken;
-use fencepost_core::id::{DispatchNo, ExecutionId, JobId, NodeId, TenantId};
+use fencepost_core::id::{DispatchNo, EffectId, ExecutionId, JobId, NodeId, TenantId};
 use fencepost_core::limits::WAIT_DELAY_MAX;
 use fencepost_core::retry::doubled;
 use fencepost_core::store::command::OutboxId;
@@ -31,6 +31,8 @@ pub(super) struct LockedExecution {
     pub(super) owner: Option<NodeId>,
     /// The node of its latest acquire; `None` where it never had a lease.
     pub(super) nonce_node: Option<NodeId>,
+    /// The effect of that acquire.
+    pub(super) nonce: EffectId,
     pub(super) expires_at: Timestamp,
     pub(super) sign: LeaseSign,
     pub(super) cancel: CancelState,
@@ -110,7 +112,7 @@ impl LockedExecutions {
         ids.sort_unstable();
         ids.dedup();
         let rows = sqlx::query!(
-            r#"SELECT e.id, e.tenant, e.job, e.partition, e.state, e.skip_reason, e.token, e.owner, e.nonce_node, e.expires_at, e.start_seen,
+            r#"SELECT e.id, e.tenant, e.job, e.partition, e.state, e.skip_reason, e.token, e.owner, e.nonce_node, e.nonce, e.expires_at, e.start_seen,
                  e.cancel_requested, e.attempts, e.rescues, e.lost_starts, e.next_try_at, e.waiting, e.waits,
                  e.dispatch_no, e.dispatched_at, e.redispatches, e.leased_at, e.started_at, e.finished_at,
                  e.lag_clamped, e.error,
@@ -133,6 +135,7 @@ impl LockedExecutions {
                 token: FencingToken::from_i64(row.token),
                 owner: row.owner.map(NodeId::from_uuid),
                 nonce_node: row.nonce_node.map(NodeId::from_uuid),
+                nonce: EffectId(row.nonce.cast_unsigned()),
                 expires_at: Timestamp::from_micros(row.expires_at),
                 sign: read::sign(row.start_seen),
                 cancel: read::cancel(row.cancel_requested),

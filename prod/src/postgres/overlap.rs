@@ -8,10 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_core::execution::{CancelState, ExecutionState, SkipReason, WaitReason};
-use fencepost_core::id::{ExecutionId, JobId, NodeId};
+use fencepost_core::id::{EffectId, ExecutionId, JobId, NodeId};
 use fencepost_core::job::Overlap;
-use fencepost_core::limits::OVERLAP_RECHECK;
-use fencepost_core::store::reply::AcquireReply;
+use fencepost_core::lease::may_be_taken;
+use fencepost_core::limits::{OVERLAP_RECHECK, PAUSE_RECHECK};
+use fencepost_core::store::command::AcquireExecution;
+use fencepost_core::store::reply::{AcquireReply, Grant};
 use fencepost_core::time::Timestamp;
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -70,7 +72,7 @@ pub(super) async fn lift(
          lifted AS (
            UPDATE execution e SET waiting = NULL, next_try_at = NULL, dispatch_no = e.dispatch_no + 1,
              dispatched_at = $3
-           FROM picked p WHERE e.id = ANY (ARRAY[p.id]) AND e.waiting = 'buffered'
+           FROM picked p WHERE e.id = ANY (ARRAY[p.id]) AND coalesce(e.waiting, '') = 'buffered'
            RETURNING e.id, e.dispatch_no, e.tenant, e.partition, p.node)
          INSERT INTO outbox_event
            (execution, dispatch_no, tenant, partition, created_by, created_at, next_try_at, tries)
@@ -99,7 +101,7 @@ pub(super) struct Slots {
     asking: BTreeMap<ExecutionId, Asking>,
     paused: BTreeSet<JobId>,
     /// Granted: their leases are to be written by the caller, between [`Self::write`] and [`Self::stop`].
-    pub(super) granted: BTreeSet<ExecutionId>,
+    pub(super) granted: BTreeMap<ExecutionId, EffectId>,
     /// Granted, and asked to stop by what came after them.
     stopped: BTreeSet<ExecutionId>,
     /// Dispatched again, in the name of whom.
@@ -123,10 +125,12 @@ impl Slots {
         .fetch_all(&mut *conn)
         .await?;
         let rows = sqlx::query!(
-            r#"SELECT e.id, e.due_at, v.overlap, e.occurrence = 'scheduled' AS "of_a_fire!"
-               FROM execution e JOIN job_version v ON v.job = e.job AND v.version = e.job_version
-               WHERE e.job = ANY($1) AND e.state IN ('pending', 'running', 'retry_wait')
-                 AND (e.nonce_node IS NOT NULL OR e.waiting = 'buffered' OR e.id = ANY($2))"#,
+            r#"SELECT e.id, e.due_at, e.occurrence = 'scheduled' AS "of_a_fire!", (
+                 SELECT v.overlap FROM job_version v WHERE v.job = e.job AND v.version = e.job_version) AS "overlap!"
+               FROM unnest(ARRAY(
+                 SELECT l.id FROM execution l WHERE l.job = ANY($1) AND l.state IN ('pending', 'running', 'retry_wait')
+                   AND (l.nonce_node IS NOT NULL OR l.waiting = 'buffered')) || $2::uuid[]) AS i (id)
+               JOIN execution e ON e.id = ANY (ARRAY[i.id])"#,
             &jobs,
             &items.keys().map(|id| id.as_uuid()).collect::<Vec<_>>(),
         )
@@ -145,43 +149,89 @@ impl Slots {
             rows: LockedExecutions::lock(conn, asking.keys().copied()).await?,
             asking,
             paused: paused.map(|job| JobId::from_uuid(job.id)).collect(),
-            granted: BTreeSet::new(),
+            granted: BTreeMap::new(),
             stopped: BTreeSet::new(),
             lifted: Vec::new(),
         })
     }
 
-    /// Judges one that asks for its first lease. No answer: it is granted, or it is no longer what it was and is to be
-    /// looked at anew.
-    pub(super) fn judge(&mut self, id: ExecutionId) -> Option<AcquireReply> {
+    /// Answers one that asks for a lease, as things stand after those before it in the batch. No answer: it is granted,
+    /// or is to be looked at anew once the leases are written.
+    pub(super) fn answer(&mut self, item: &AcquireExecution) -> Option<AcquireReply> {
+        let id = item.execution;
+        if let Some(nonce) = self.granted.get(&id) {
+            return (*nonce != item.nonce).then_some(AcquireReply::Never { state: ExecutionState::Running });
+        }
         let row = self.rows.get(id)?;
         let asking = self.asking.get(&id)?;
-        let held_back = asking.of_a_fire && self.paused.contains(&row.job);
-        if row.state != ExecutionState::Pending || row.nonce_node.is_some() || held_back {
-            return None;
+        let state = row.state;
+        if row.nonce_node == Some(self.node) && row.nonce == item.nonce {
+            let runs_on = state == ExecutionState::Running && !may_be_taken(row.expires_at, self.now);
+            return Some(match row.leased_at.filter(|_| runs_on) {
+                Some(leased_at) => AcquireReply::Granted(Grant {
+                    token: row.token,
+                    attempts: row.attempts,
+                    age: leased_at.since(Timestamp::from_micros(asking.due_at)),
+                    cancel: row.cancel,
+                }),
+                None => AcquireReply::Never { state },
+            });
         }
+        match state {
+            ExecutionState::Pending if asking.of_a_fire && self.paused.contains(&row.job) => {
+                Some(self.hold_back(id))
+            }
+            ExecutionState::Pending if row.token.next().is_none() => Some(AcquireReply::Never { state }),
+            ExecutionState::Pending if row.nonce_node.is_some() => self.grant(item),
+            ExecutionState::Pending => self.judge(item),
+            ExecutionState::RetryWait => Some(AcquireReply::NotNow { state }),
+            ExecutionState::Running
+            | ExecutionState::Completed
+            | ExecutionState::DeadLettered
+            | ExecutionState::Failed
+            | ExecutionState::Cancelled
+            | ExecutionState::Skipped => Some(AcquireReply::Never { state }),
+        }
+    }
+
+    fn grant(&mut self, item: &AcquireExecution) -> Option<AcquireReply> {
+        self.granted.insert(item.execution, item.nonce);
+        None
+    }
+
+    /// One that waits already keeps its reason and its time.
+    fn hold_back(&mut self, id: ExecutionId) -> AcquireReply {
+        let now = self.now;
+        let row = self.row(id);
+        if row.waiting.is_none() {
+            row.waiting = Some(WaitReason::JobPaused);
+            row.next_try_at = Some(now.plus(PAUSE_RECHECK));
+        }
+        AcquireReply::NotNow { state: ExecutionState::Pending }
+    }
+
+    /// Judges one that asks for its first lease.
+    fn judge(&mut self, item: &AcquireExecution) -> Option<AcquireReply> {
+        let id = item.execution;
+        let (row, asking) = (self.rows.get(id)?, self.asking.get(&id)?);
         let (job, overlap, due_at) = (row.job, asking.overlap, asking.due_at);
         let holders = if overlap.judges() { self.holders_of(job) } else { Vec::new() };
         if holders.is_empty() {
-            self.granted.insert(id);
-            return None;
+            return self.grant(item);
         }
         match overlap {
-            Overlap::Allow => {
-                self.granted.insert(id);
-                None
-            }
+            Overlap::Allow => self.grant(item),
             Overlap::Skip => Some(self.pass_over(id)),
             Overlap::BufferOne => match self.buffered_of(job) {
                 Some(other) if other != id => Some(self.pass_over(id)),
                 Some(_) | None => Some(self.buffer(id)),
             },
-            Overlap::CancelRunning => self.replace(id, job, due_at, &holders),
+            Overlap::CancelRunning => self.replace(item, job, due_at, &holders),
         }
     }
 
     fn holds(&self, row: &LockedExecution) -> bool {
-        !row.state.is_terminal() && (row.nonce_node.is_some() || self.granted.contains(&row.id))
+        !row.state.is_terminal() && (row.nonce_node.is_some() || self.granted.contains_key(&row.id))
     }
 
     /// Those that hold a job's slot, by id.
@@ -224,11 +274,12 @@ impl Slots {
 
     fn replace(
         &mut self,
-        id: ExecutionId,
+        item: &AcquireExecution,
         job: JobId,
         due_at: i64,
         holders: &[ExecutionId],
     ) -> Option<AcquireReply> {
+        let id = item.execution;
         let runs_on = self.call_off(holders);
         let other = self.buffered_of(job).filter(|other| *other != id);
         if let Some(other) = other {
@@ -244,15 +295,14 @@ impl Slots {
         if runs_on {
             return Some(self.buffer(id));
         }
-        self.granted.insert(id);
-        None
+        self.grant(item)
     }
 
     /// Cancels those that hold a slot, or asks them to stop; says whether one of them runs on.
     fn call_off(&mut self, holders: &[ExecutionId]) -> bool {
         let (now, mut runs_on) = (self.now, false);
         for holder in holders {
-            if self.granted.contains(holder) {
+            if self.granted.contains_key(holder) {
                 self.stopped.insert(*holder);
                 runs_on = true;
                 continue;

@@ -126,7 +126,7 @@ pub(super) async fn slot_holders(
     let rows = sqlx::query!(
         "SELECT id, state FROM execution
          WHERE job = $1 AND tenant = $2 AND state IN ('pending', 'running', 'retry_wait') AND nonce_node IS NOT NULL
-         ORDER BY id LIMIT $3",
+         ORDER BY id::text LIMIT $3",
         execution.job.as_uuid(),
         execution.tenant.as_uuid(),
         limit(EXPLAINED_OUTBOX_MAX),
