@@ -140,6 +140,20 @@ pub(super) fn is_replaced(commit: &Commit<'_>, mirror: &Mirror, row: &ExecutionR
     })
 }
 
+/// Whether something else of the job may stand in the way of an execution that asks for a lease: another that has had
+/// one, or that asks in the same batch.
+pub(super) fn may_stand_back(commit: &Commit<'_>, mirror: &Mirror, row: &ExecutionRow) -> bool {
+    if row.leased_at.is_some() {
+        return is_replaced(commit, mirror, row);
+    }
+    let Command::AcquireExecutions(ask) = commit.command else { return false };
+    let judged = definition_of(mirror, row).is_some_and(|definition| definition.overlap != Overlap::Allow);
+    let batch = || ask.items.iter().filter_map(|item| mirror.executions.get(&item.execution));
+    let live = || mirror.live.iter().filter_map(|id| mirror.executions.get(id));
+    let beside = |other: &ExecutionRow| other.job == row.job && other.id != row.id;
+    judged && (batch().any(beside) || live().any(|other| beside(other) && other.leased_at.is_some()))
+}
+
 /// Whether a command lifts an execution that it does not name, because it ends what held the slot.
 pub(super) fn is_lifted(before: &ExecutionRow, after: &ExecutionRow) -> bool {
     before.waiting == Some(WaitReason::Buffered)
