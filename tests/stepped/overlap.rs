@@ -54,13 +54,6 @@ pub(crate) fn cases() -> Vec<Case> {
         )
         .yields(is_granted),
         Case::new(
-            "acquiring what is to wait against a cancel of what holds the slot",
-            row,
-            with_holder("buffer_one"),
-            at(30, asks()),
-            at(31, cancel_manual("first")),
-        ),
-        Case::new(
             "acquiring what replaces what runs against the end of that",
             row,
             with_holder("cancel_running"),

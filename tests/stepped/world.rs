@@ -159,10 +159,6 @@ pub(crate) fn finish_manual(key: &str, outcome: RunOutcome) -> Command {
     Command::FinishExecutions(FinishExecutions { node: WORKER, items: vec![item] })
 }
 
-pub(crate) fn cancel_manual(key: &str) -> Command {
-    Command::CancelExecution(CancelExecution { tenant: TENANT, execution: manual(key) })
-}
-
 /// What a change was planned on: the version, the watermark, and the first fire after that.
 struct PlannedOn {
     version: u32,
