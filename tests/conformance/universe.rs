@@ -110,8 +110,11 @@ impl Draw<'_> {
         if self.chance(85) { self.now.minus(span) } else { self.now.plus(span) }
     }
 
+    /// One that a worker or a scheduler gives. What waits for its job's slot is for the acquire to say, which has the
+    /// job locked.
     pub(crate) fn wait_reason(&mut self) -> WaitReason {
-        *self.stream.pick(WaitReason::ALL)
+        let given = WaitReason::ALL.iter().copied().filter(|reason| *reason != WaitReason::Buffered);
+        *self.stream.pick(&given.collect::<Vec<_>>())
     }
 
     /// A token near the current one, mostly it.
