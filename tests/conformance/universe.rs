@@ -216,5 +216,8 @@ impl Draw<'_> {
 
 #[test]
 fn all_definitions_but_one_can_be_read() {
-    assert_eq!(definitions().map(|definition| definition.read().is_ok()), [true, true, true, true, true, false]);
+    assert_eq!(
+        definitions().map(|definition| definition.read().is_ok()),
+        [true, true, true, true, true, false]
+    );
 }

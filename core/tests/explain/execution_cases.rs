@@ -91,10 +91,12 @@ fn pending() -> Vec<(&'static str, ExecutionFacts)> {
         ("waiting_job_paused", paused(made().waits(WaitReason::JobPaused))),
         (
             "waiting_buffered",
-            made().defined_by(with_policies(r#","overlap":"buffer_one""#)).waits(WaitReason::Buffered).with(|facts| {
-                facts.execution.waits = 0;
-                facts.slot_holders = vec![(ExecutionId::from_u128(0xa11), S::Running)];
-            }),
+            made().defined_by(with_policies(r#","overlap":"buffer_one""#)).waits(WaitReason::Buffered).with(
+                |facts| {
+                    facts.execution.waits = 0;
+                    facts.slot_holders = vec![(ExecutionId::from_u128(0xa11), S::Running)];
+                },
+            ),
         ),
         ("pending_of_a_paused_job", paused(made().confirmed().later("09:00:20"))),
         (

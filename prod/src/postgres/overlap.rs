@@ -28,6 +28,9 @@ pub(super) async fn lock_jobs(
     executions: impl IntoIterator<Item = ExecutionId>,
 ) -> Result<BTreeSet<JobId>, Fault> {
     let ids: Vec<Uuid> = executions.into_iter().map(ExecutionId::as_uuid).collect();
+    if ids.is_empty() {
+        return Ok(BTreeSet::new());
+    }
     let jobs = sqlx::query_scalar!(
         "SELECT j.id FROM job j
          WHERE j.id = ANY (ARRAY(

@@ -334,7 +334,10 @@ fn check_writer(
         Command::AcquireExecutions(ask) => {
             let item = ask.items.iter().any(|item: &AcquireExecution| item.execution == after.id);
             let by_another = overlap::is_replaced(commit, mirror, before) && after.token == before.token;
-            fenced((item && before.state == S::Pending) || by_another, "was acquired although it was not pending")
+            fenced(
+                (item && before.state == S::Pending) || by_another,
+                "was acquired although it was not pending",
+            )
         }
         Command::Repair(ask) => {
             let held = HeldLease { resource: LeaseResource::Leadership, token: ask.leadership };

@@ -41,7 +41,8 @@ impl Slots {
         delta: &Delta<ExecutionRow>,
     ) -> Result<(), Violation> {
         if let (Some(before), Some(after)) = (&delta.before, &delta.after) {
-            let overlap = definition_of(mirror, after).map_or(Overlap::Allow, |definition| definition.overlap);
+            let overlap =
+                definition_of(mirror, after).map_or(Overlap::Allow, |definition| definition.overlap);
             self.check(commit, mirror, overlap, before, after)?;
         }
         if let Some(after) = &delta.after {
@@ -70,7 +71,10 @@ impl Slots {
         let is_first = !self.holds_slot(after.id, after.job);
         let broke = |invariant: Invariant, what: &str| {
             Err(commit.broke(invariant, || {
-                format!("{} of {}, whose overlap is {overlap}, {what}: {holder:?} holds the slot", after.id, after.job)
+                format!(
+                    "{} of {}, whose overlap is {overlap}, {what}: {holder:?} holds the slot",
+                    after.id, after.job
+                )
             }))
         };
         if before.state == ExecutionState::Pending

@@ -86,9 +86,11 @@ fn executions(mirror: &Mirror, recovery: &Recovery<'_>) -> Option<Violation> {
     // And so does what waits for the slot that such a one holds.
     let waits_for_that = |row: &ExecutionRow| {
         row.waiting == Some(WaitReason::Buffered)
-            && mirror.live.iter().filter_map(|id| mirror.executions.get(id)).any(|other| {
-                other.job == row.job && other.leased_at.is_some() && is_held_back(other)
-            })
+            && mirror
+                .live
+                .iter()
+                .filter_map(|id| mirror.executions.get(id))
+                .any(|other| other.job == row.job && other.leased_at.is_some() && is_held_back(other))
     };
     let mut due = live.filter(|row| row.due_at <= recovery.healed_store);
     let stuck = due.find(|row| !is_held_back(row) && !waits_for_that(row))?;

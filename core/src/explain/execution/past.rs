@@ -365,9 +365,7 @@ fn end(facts: &ExecutionFacts) -> Option<Past> {
     let at = row.finished_at?;
     let max_attempts = policy(facts).map(|policy| policy.max_attempts);
     match row.state {
-        ExecutionState::Pending
-        | ExecutionState::Running
-        | ExecutionState::RetryWait => None,
+        ExecutionState::Pending | ExecutionState::Running | ExecutionState::RetryWait => None,
         ExecutionState::Skipped => {
             let overlap = definition(facts).map(|definition| definition.overlap);
             let job_version = row.job_version;

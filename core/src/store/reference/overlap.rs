@@ -60,8 +60,7 @@ impl Call<'_> {
         let live = executions.index().live.range(least..=most).map(|(_, id)| *id);
         let holds = |id: &ExecutionId| {
             let row = executions.get(id).expect("the index names rows of its table");
-            let forgotten =
-                row.state != ExecutionState::Running && self.bugs.has(Bug::RetryGivesSlotAway);
+            let forgotten = row.state != ExecutionState::Running && self.bugs.has(Bug::RetryGivesSlotAway);
             row.nonce_node.is_some() && !forgotten
         };
         live.filter(holds).collect()
@@ -89,11 +88,8 @@ impl Call<'_> {
             mark::hit(Mark::OverlapBuffered);
             let lasting = self.bugs.has(Bug::EndLiftsNothing);
             let next_try_at = if lasting { Timestamp::MAX } else { self.now.plus(OVERLAP_RECHECK) };
-            let row = ExecutionRow {
-                waiting: Some(WaitReason::Buffered),
-                next_try_at: Some(next_try_at),
-                ..row
-            };
+            let row =
+                ExecutionRow { waiting: Some(WaitReason::Buffered), next_try_at: Some(next_try_at), ..row };
             self.tables.put_execution(row, self.changes);
         }
         Overlapping::Waits
