@@ -8,8 +8,10 @@ use crate::schedule::misfire::MisfirePolicy;
 
 crate::execution::named!(
     /// What becomes of an execution that asks for its first lease while another of its job holds the slot.
+    #[derive(Default)]
     Overlap {
         /// It runs beside the other.
+        #[default]
         Allow = "allow",
         /// It is passed over.
         Skip = "skip",
@@ -19,12 +21,6 @@ crate::execution::named!(
         CancelRunning = "cancel_running",
     }
 );
-
-impl Default for Overlap {
-    fn default() -> Self {
-        Self::Allow
-    }
-}
 
 impl Overlap {
     /// Whether executions of such a version are judged by what else of their job is under way.
