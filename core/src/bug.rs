@@ -218,6 +218,19 @@ bugs! {
     PauseForgetsBacklog = "pause-forgets-backlog",
     /// The scheduler records fires of before an edit under the version that it made. `no-phantom-fire`.
     EditTakesFiresBefore = "edit-takes-fires-before",
+    // Of overlap.
+    /// The store grants first leases whatever else of the job is under way. `overlap-honoured`.
+    OverlapIsIgnored = "overlap-is-ignored",
+    /// The store takes a job's slot for free while its holder waits for a retry. `overlap-honoured`.
+    RetryGivesSlotAway = "retry-gives-slot-away",
+    /// The store lets every execution wait for its job's slot, not one. `overlap-honoured`.
+    BufferTakesAll = "buffer-takes-all",
+    /// The store passes executions over although their job's slot is free. `no-lost-fire`.
+    OverlapSkipsFreely = "overlap-skips-freely",
+    /// The end of a run lifts nothing that waits for the slot, and nobody looks again. `due-work-ends`.
+    EndLiftsNothing = "end-lifts-nothing",
+    /// The end of a run lifts what waits for the slot without an outbox row. `atomic-dispatch`.
+    LiftWithoutOutbox = "lift-without-outbox",
     // Of dead letters.
     /// The store gives a replay a key of its own where the origin's was asked for. `effect-once-per-key`.
     ReplayGetsOwnKey = "replay-gets-own-key",

@@ -179,6 +179,8 @@ named!(
         Misfire = "misfire",
         /// Its job was paused.
         Paused = "paused",
+        /// Another execution of its job was under way, and its overlap policy passed it over.
+        Overlap = "overlap",
     }
 );
 
@@ -195,6 +197,8 @@ named!(
         UnreadableDefinition = "unreadable_definition",
         /// Its job is paused. A resume ends the wait.
         JobPaused = "job_paused",
+        /// Another execution of its job is under way. The end of that lifts it.
+        Buffered = "buffered",
     }
 );
 

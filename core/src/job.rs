@@ -17,11 +17,13 @@ use crate::schedule::misfire::MisfirePolicy;
 use crate::schedule::{Bounds, Schedule};
 use crate::time::Span;
 
+mod overlap;
 mod parse;
 mod payload;
 pub mod shape;
 pub(crate) mod span_json;
 
+pub use overlap::Overlap;
 pub use parse::{DefinitionError, check_text};
 pub use payload::{Payload, PayloadError};
 pub(crate) use span_json::{optional_span_ms, span_ms};
@@ -91,6 +93,9 @@ pub struct JobDefinition {
     /// What follows a failure.
     #[serde(default)]
     pub retry: RetryPolicy,
+    /// What becomes of an execution while another of the job is under way.
+    #[serde(default, skip_serializing_if = "Overlap::is_default")]
+    pub overlap: Overlap,
     /// How long one attempt may take.
     #[serde(
         rename = "attempt_timeout_ms",
@@ -200,6 +205,13 @@ impl StoredDefinition {
     /// [`Unreadable`], where the running version cannot read it.
     pub fn read(&self) -> Result<&Arc<JobDefinition>, &Unreadable> {
         self.read.as_ref()
+    }
+
+    /// What becomes of its executions while others of the job are under way. Where this version cannot read the
+    /// definition, nothing is passed over on a guess.
+    #[must_use]
+    pub fn overlap(&self) -> Overlap {
+        self.read.as_ref().map_or(Overlap::Allow, |definition| definition.overlap)
     }
 
     /// What follows a loss of a worker, and whether what is given up is kept.

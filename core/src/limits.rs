@@ -40,6 +40,8 @@ pub const ATTEMPTS_MAX: u32 = 1_000;
 pub const UNRECORDED_VERSIONS_MAX: u32 = 16;
 /// After how long an execution that a pause holds back is looked at again, should no resume come first.
 pub const PAUSE_RECHECK: Span = Span::from_secs(300);
+/// After how long an execution that waits for its job's slot is looked at again, should no end lift it first.
+pub const OVERLAP_RECHECK: Span = Span::from_secs(300);
 /// Characters of an operator's name.
 pub const ACTOR_CHARS_MAX: usize = 200;
 /// Characters of an operator's reason.

@@ -136,6 +136,16 @@ marks! {
     ChangeMetWatermark = "change-met-watermark",
     /// A message arrived whose execution a pause holds back.
     AcquireMetPause = "acquire-met-pause",
+    /// An execution was passed over because another of its job held the slot.
+    OverlapPassedOver = "overlap-passed-over",
+    /// An execution began to wait for its job's slot.
+    OverlapBuffered = "overlap-buffered",
+    /// The end of a run lifted an execution that waited for its job's slot.
+    OverlapLifted = "overlap-lifted",
+    /// An execution had those that held its job's slot cancelled.
+    OverlapCancelled = "overlap-cancelled",
+    /// A later fire took the place of one that waited for the slot.
+    OverlapDisplaced = "overlap-displaced",
     /// A backlog reached over a change of its job.
     BacklogOverChange = "backlog-over-change",
     /// A dead letter was replayed.

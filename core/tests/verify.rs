@@ -8,11 +8,12 @@ mod breaks;
 mod rows;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use breaks::BREAKS;
-use fencepost_core::execution::SkipReason;
+use fencepost_core::execution::{ExecutionState, SkipReason};
 use fencepost_core::id::JobVersion;
-use fencepost_core::job::Standing;
+use fencepost_core::job::{Standing, StoredDefinition};
 use fencepost_core::schedule::TZDATA_VERSION;
 use fencepost_core::store::row::SkippedRangeRow;
 use fencepost_core::verify::{Check, LedgerItem, Report, Verdict, Window, ZoneData};
@@ -216,6 +217,18 @@ fn a_pause_passes_over_what_falls_into_it_and_lets_nothing_begin() {
     rows.row(rows::COMPLETED).leased_at = Some(at("08:06:00"));
     let silent = rows.judged(Window::ALL);
     assert!(!silent.of(Check::PausedIsSilent).found.is_empty(), "{silent:#?}");
+}
+
+#[test]
+fn what_overlap_passed_over_was_made_and_only_a_policy_that_limits_it_passes_over() {
+    let mut rows = Rows::right();
+    let fire = rows.fire(1);
+    (fire.state, fire.skip_reason) = (ExecutionState::Skipped, Some(SkipReason::Overlap));
+    assert_eq!(violated(&rows.judged(Window::ALL)), [Check::NoLostFire], "its version allows overlap");
+    let limited = rows.job().definition.text().replace(r#""retry""#, r#""overlap":"skip","retry""#);
+    rows.define(&Arc::new(StoredDefinition::from_text(limited.into())));
+    let report = rows.judged(Window::ALL);
+    assert!(report.holds, "{report:#?}");
 }
 
 #[test]

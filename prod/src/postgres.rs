@@ -10,6 +10,8 @@
 //! - The hot statements (materialise, acquire, complete, remove) decide and write in one compare-and-set
 //!   `UPDATE`, `INSERT` or `DELETE` over arrays. What they did not touch, which is rare, is looked at
 //!   afterwards; should it be touchable by then, the command starts over.
+//! - The overlap of jobs that limit it is decided while the job's row is locked, by acquires, finishes, takeovers and
+//!   cancels alike.
 //! - Everything else locks its rows first, reads the clock, decides by what it locked, and writes what
 //!   changed, set by set.
 //! - Locks are taken in the order authority, tenant, job, execution, outbox, by id within each. A deadlock
@@ -58,6 +60,7 @@ mod materialise;
 mod nodes;
 mod notifications;
 mod outbox;
+mod overlap;
 mod promote;
 mod reach;
 mod read;

@@ -12,6 +12,7 @@
 //! - [`ends`]: why runs ended, and that it was recorded.
 //! - [`ledger`], [`fires`], [`calendar`]: fires. - [`dispatch`]: the outbox. - [`runs`]: handlers and what they call.
 //! - [`changes`]: edits, pauses and resumes.
+//! - [`overlap`]: the slots of jobs.
 //! - [`claims`]: that rows are as replies say.
 //! - [`dead_letters`]: replays and purges.
 //! - [`records`]: dead letters, refusals, repairs, tenants, nothing forgotten. - [`drains`]: what a drain leaves.
@@ -33,6 +34,7 @@ mod leases;
 mod ledger;
 mod local_clock;
 mod mirror;
+mod overlap;
 mod records;
 mod recovery;
 mod runs;
@@ -54,6 +56,7 @@ use executions::Executions;
 use invariant::Invariant;
 use ledger::Ledger;
 use mirror::Mirror;
+use overlap::Slots;
 use records::Records;
 use runs::Runs;
 
@@ -71,6 +74,7 @@ pub struct Oracles {
     runs: Runs,
     records: Records,
     drains: Drains,
+    slots: Slots,
     /// The latest time that any commit's clock has shown.
     latest: Option<Timestamp>,
 }
@@ -238,6 +242,7 @@ impl Oracles {
         let grants = leases::check_grants(&commit, &self.mirror);
         // Before anything that a repair breaks by being done a second time.
         self.records.check_repairs(&commit, &self.mirror)?;
+        self.slots.begin();
         for (number, change) in changes.iter().enumerate() {
             self.check_change(&commit, number, change, latest)?;
             self.mirror.absorb(change);
@@ -270,6 +275,7 @@ impl Oracles {
             Change::Execution(delta) => {
                 let heard = self.runs.take_heard(commit, delta);
                 changes::check_start(commit, &self.mirror, delta)?;
+                self.slots.check_change(commit, &self.mirror, delta)?;
                 self.executions.check_change(commit, &self.mirror, delta, heard, latest)?;
                 match (&delta.before, &delta.after) {
                     (None, Some(row)) => self.ledger.check_birth(commit, &self.mirror, row),

@@ -4,7 +4,7 @@
 //! stay true: a mistake is data, and every part of a statement that it rewrites is one that the store really sends.
 
 use crate::case::Case;
-use crate::cases::{changes, dead_letters, leases, operators, schedulers, workers};
+use crate::cases::{changes, dead_letters, leases, operators, overlap, schedulers, workers};
 use crate::own_cases;
 
 /// The name of the mistake that is made in two places.
@@ -90,6 +90,7 @@ impl Mistake {
             operators::cases(),
             changes::cases(),
             changes::met(),
+            overlap::cases(),
             dead_letters::cases(),
             own_cases::cases(),
         ];
@@ -195,6 +196,14 @@ fn decisions() -> Vec<Mistake> {
             Meeting("deleting a job against a failure"),
         )
         .shows_as(Symptom::Differs),
+        Mistake::new(
+            "overlap counted without the set's lock",
+            "two executions of a job get its slot, each seeing that nobody has it",
+            "SELECT id, standing FROM job WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE",
+            "SELECT id, standing FROM job WHERE id = ANY($1) ORDER BY id",
+            Meeting("acquiring under skip against another of the job"),
+        )
+        .within(10),
         Mistake::new(
             "the version predicate dropped",
             "a plan made from a definition that has ended is carried out",

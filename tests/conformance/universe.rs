@@ -45,11 +45,14 @@ pub(crate) fn jobs() -> [JobId; 6] {
         .map(|raw: u128| JobId::from_u128(raw.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)))
 }
 
-/// Definitions: two that can be read, and one that cannot.
-pub(crate) fn definitions() -> [Arc<StoredDefinition>; 3] {
+/// Definitions: five that can be read, three of which limit overlap, and one that cannot.
+pub(crate) fn definitions() -> [Arc<StoredDefinition>; 6] {
     [
         r#"{"schema":1,"definition":{"name":"a","handler":{"name":"noop"},"schedule":{"kind":"manual"}}}"#,
         r#"{"schema":1,"definition":{"name":"é","handler":{"name":"http","version":2},"payload":{"n":1.50},"schedule":{"kind":"manual"}}}"#,
+        r#"{"schema":1,"definition":{"name":"s","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"skip"}}"#,
+        r#"{"schema":1,"definition":{"name":"b","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"buffer_one"}}"#,
+        r#"{"schema":1,"definition":{"name":"c","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"cancel_running"}}"#,
         r#"{"schema":99,"definition":{"what":"is this"}}"#,
     ]
     .map(|text| Arc::new(StoredDefinition::from_text(text.into())))
@@ -107,8 +110,11 @@ impl Draw<'_> {
         if self.chance(85) { self.now.minus(span) } else { self.now.plus(span) }
     }
 
+    /// One that a worker or a scheduler gives. What waits for its job's slot is for the acquire to say, which has the
+    /// job locked.
     pub(crate) fn wait_reason(&mut self) -> WaitReason {
-        *self.stream.pick(WaitReason::ALL)
+        let given = WaitReason::ALL.iter().copied().filter(|reason| *reason != WaitReason::Buffered);
+        *self.stream.pick(&given.collect::<Vec<_>>())
     }
 
     /// A token near the current one, mostly it.
@@ -209,6 +215,9 @@ impl Draw<'_> {
 }
 
 #[test]
-fn two_definitions_can_be_read_and_one_cannot() {
-    assert_eq!(definitions().map(|definition| definition.read().is_ok()), [true, true, false]);
+fn all_definitions_but_one_can_be_read() {
+    assert_eq!(
+        definitions().map(|definition| definition.read().is_ok()),
+        [true, true, true, true, true, false]
+    );
 }

@@ -11,7 +11,7 @@ use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{ExecutionId, JobId, NodeId, TenantId};
 use fencepost_core::lease::{HeldLease, LeaseResource, RunId};
 use fencepost_core::replay::execution_of;
-use fencepost_core::store::command::{Command, JobChange, RepairItem, ReplayNumber};
+use fencepost_core::store::command::{ChangeJob, Command, JobChange, RepairItem, ReplayNumber};
 use fencepost_core::store::reference::{Choice, Picked, ReferenceStore};
 use fencepost_core::store::reply::{
     AcquireReply, CancelReply, ChangeJobReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply,
@@ -57,9 +57,9 @@ pub(crate) struct Touches {
     pub(crate) writes: BTreeSet<Thing>,
 }
 
-/// The executions that a history can be about, by job.
+/// The executions that a history can be about, by job, and the jobs whose overlap is limited.
 #[derive(Debug, Default)]
-pub(crate) struct Executions(BTreeMap<JobId, BTreeSet<ExecutionId>>);
+pub(crate) struct Executions(BTreeMap<JobId, BTreeSet<ExecutionId>>, BTreeSet<JobId>);
 
 impl Executions {
     /// Those there are, and those that some operation may make.
@@ -68,8 +68,17 @@ impl Executions {
         for row in start.tables().executions().iter() {
             all.0.entry(row.job).or_default().insert(row.id);
         }
+        for version in start.tables().job_versions().iter() {
+            all.1.extend(version.definition.overlap().judges().then_some(version.job));
+        }
         for operation in operations {
             match &operation.command {
+                Command::CreateJob(ask) => {
+                    all.1.extend(ask.definition.overlap().judges().then_some(ask.job));
+                }
+                Command::ChangeJob(ChangeJob { job, change: JobChange::Edit(definition), .. }) => {
+                    all.1.extend(definition.overlap().judges().then_some(*job));
+                }
                 Command::Materialise(ask) => {
                     for item in &ask.items {
                         let made = item.executions.iter().map(|execution| execution.id);
@@ -127,6 +136,12 @@ impl Executions {
 
     fn jobs(&self) -> impl Iterator<Item = Thing> {
         self.0.keys().copied().map(Thing::Job)
+    }
+
+    /// What an execution shares its job's slot with, where its job's overlap is limited.
+    fn beside(&self, execution: ExecutionId) -> Vec<Thing> {
+        let job = self.job_of(execution).filter(|job| self.1.contains(job));
+        job.map(|job| self.of_job(job).collect()).unwrap_or_default()
     }
 
     fn of_job(&self, job: JobId) -> impl Iterator<Item = Thing> {
@@ -299,13 +314,20 @@ impl Touches {
                 if reply.is_some_and(is_refusal) {
                     return guarded.read(repaired);
                 }
-                guarded.write(repaired)
+                let beside = ask.items.iter().flat_map(|item| match item {
+                    RepairItem::TakeOver { run, .. } => executions.beside(run.execution),
+                    RepairItem::Redispatch { .. }
+                    | RepairItem::DropOutbox { .. }
+                    | RepairItem::RetireNode { .. } => Vec::new(),
+                });
+                guarded.write(repaired).write(beside)
             }
             Command::AcquireExecutions(ask) => {
                 // Whether its job is paused is read with it.
                 let jobs = ask.items.iter().filter_map(|item| executions.job_of(item.execution));
                 nothing()
                     .write(ask.items.iter().map(|item| Thing::Execution(item.execution)))
+                    .write(ask.items.iter().flat_map(|item| executions.beside(item.execution)))
                     .read(jobs.map(Thing::Standing))
             }
             Command::RenewExecutions(ask) => {
@@ -313,7 +335,9 @@ impl Touches {
             }
             Command::FinishExecutions(ask) => {
                 let runs = ask.items.iter().map(|item| item.run);
-                Self::of_runs(ask.node, runs, RefusedAction::Finish, reply)
+                let beside = ask.items.iter().flat_map(|item| executions.beside(item.run.execution));
+                let touches = Self::of_runs(ask.node, runs, RefusedAction::Finish, reply);
+                if reply.is_some_and(is_refusal) { touches } else { touches.write(beside) }
             }
             Command::DeferExecutions(ask) => {
                 nothing().write(ask.items.iter().map(|(id, _)| Thing::Execution(*id)))
@@ -339,7 +363,9 @@ impl Touches {
             Command::TriggerJob(ask) => {
                 nothing().write(executions.of_job(ask.job).chain([Thing::Job(ask.job)]))
             }
-            Command::CancelExecution(ask) => nothing().write([Thing::Execution(ask.execution)]),
+            Command::CancelExecution(ask) => {
+                nothing().write([Thing::Execution(ask.execution)]).write(executions.beside(ask.execution))
+            }
             Command::ReplayDeadLetter(ask) => {
                 let (job, replays) = executions.replays_of(ask.origin);
                 let touches = nothing().write(replays).write([Thing::Execution(ask.origin)]);
@@ -403,11 +429,13 @@ fn is_of_nothing(reply: &Reply) -> bool {
         Reply::OutboxRemoved(replies) | Reply::OutboxReturned(replies) => {
             replies.iter().all(|reply| *reply == RemovalReply::Absent)
         }
-        // What a pause holds back is written as waiting.
+        // What a pause holds back, or what waits for its job's slot, is written as waiting; what is passed over as skipped.
         Reply::Acquired(replies) => replies.iter().all(|reply| {
             !matches!(
                 reply,
-                AcquireReply::Granted(_) | AcquireReply::NotNow { state: ExecutionState::Pending }
+                AcquireReply::Granted(_)
+                    | AcquireReply::NotNow { state: ExecutionState::Pending }
+                    | AcquireReply::Never { state: ExecutionState::Skipped }
             )
         }),
         Reply::RunsRenewed(replies) => replies.iter().all(|reply| *reply == RenewReply::Absent),

@@ -121,6 +121,44 @@ pub(crate) fn create_job(id: JobId, request: Option<&str>, planned: u64) -> Comm
     })
 }
 
+/// The job with another overlap than the one that allows it; it fires by hand alone.
+pub(crate) fn create_limited_job(overlap: &str) -> Command {
+    let text = format!(
+        r#"{{"schema":1,"definition":{{"name":"a","handler":{{"name":"noop"}},"schedule":{{"kind":"manual"}},"overlap":"{overlap}"}}}}"#
+    );
+    Command::CreateJob(CreateJob {
+        tenant: TENANT,
+        job: job(),
+        request: None,
+        definition: Arc::new(StoredDefinition::from_text(text.into())),
+        planned_at: second(0),
+        recorded_through: second(0),
+        next_fire_time: None,
+    })
+}
+
+/// The execution that was triggered under this key.
+fn manual(key: &str) -> ExecutionId {
+    Occurrence::Manual { key: key.into() }.execution_id(job())
+}
+
+pub(crate) fn acquire_manual(key: &str, node: NodeId) -> Command {
+    let item = AcquireExecution {
+        execution: manual(key),
+        nonce: EffectId(7),
+        published_at: second(12),
+        held: Span::ZERO,
+    };
+    Command::AcquireExecutions(AcquireExecutions { node, ttl: TTL, items: vec![item] })
+}
+
+/// By the worker, under the first grant.
+pub(crate) fn finish_manual(key: &str, outcome: RunOutcome) -> Command {
+    let run = RunId { execution: manual(key), token: token() };
+    let item = FinishExecution { run, outcome, started_ago: None };
+    Command::FinishExecutions(FinishExecutions { node: WORKER, items: vec![item] })
+}
+
 /// What a change was planned on: the version, the watermark, and the first fire after that.
 struct PlannedOn {
     version: u32,

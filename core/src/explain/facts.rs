@@ -95,6 +95,8 @@ pub struct ExecutionFacts {
     pub leadership: LeaseRow,
     /// Nodes that are not offline.
     pub nodes: Vec<NodeRow>,
+    /// Who holds its job's slot, by id, where it waits for that.
+    pub slot_holders: Vec<(ExecutionId, ExecutionState)>,
     /// The node that holds its lease, or held the latest; also where it is offline.
     pub worker: Option<NodeRow>,
 }

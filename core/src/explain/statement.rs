@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::execution::{DeadLetterReason, ExecutionState, SkipReason};
 use crate::fencing::FencingToken;
 use crate::id::{DispatchNo, ExecutionId, JobVersion, NodeId};
+use crate::job::Overlap;
 use crate::partition::PartitionId;
 use crate::replay::NotReplayable;
 use crate::time::{Span, Timestamp};
@@ -115,6 +116,7 @@ fields!(
     DeadLetterReason => |it| it.name();
     NotReplayable => |it| it.name();
     SkipReason => |it| it.name();
+    Overlap => |it| it.name();
     Arc<str> => |it| it.as_ref();
     String => |it| it.as_str();
     u16 => |it| *it;

@@ -63,6 +63,7 @@ impl JobDefinition {
         if self.misfire_grace > limits::MISFIRE_GRACE_MAX {
             return Err(too_long("/misfire_grace_ms", limits::MISFIRE_GRACE_MAX));
         }
+        self.overlap.check(self.misfire)?;
         if self.attempt_timeout == Span::ZERO {
             return Err(DefinitionError::at("/attempt_timeout_ms", "must be at least 1"));
         }
@@ -246,6 +247,10 @@ mod tests {
             (with(r#","misfire_grace_ms":9223372036854775807"#), "/misfire_grace_ms"),
             (with(r#","misfire":{"catch_up":{"cap":0}}"#), "/misfire/catch_up/cap"),
             (with(r#","bounds":{"max_runs":0}"#), "/bounds/max_runs"),
+            (with(r#","overlap":"never""#), "/overlap"),
+            (with(r#","overlap":"skip","misfire":{"catch_up":{"cap":2}}"#), "/overlap"),
+            (with(r#","overlap":"buffer_one","misfire":{"catch_up":{"cap":3}}"#), "/overlap"),
+            (with(r#","overlap":"cancel_running","misfire":{"catch_up":{"cap":2}}"#), "/overlap"),
             (with(r#","payload":"\u0000""#), "/payload"),
             (with("").replace(r#""n""#, r#""""#), "/name"),
             (with("").replace("noop", "No Op"), "/handler/name"),

@@ -433,6 +433,18 @@ pub struct AcquireExecutions {
 /// nonce (of this node) answers the same grant again while it lasts (not extended). In any other state, or
 /// lapsed, a row with this nonce answers "never", `Pending` too: the lease that it began has ended.
 ///
+/// One that never had a lease is judged by the [`Overlap`](crate::job::Overlap) of its version, if its job's slot is held
+/// (by another that has had a lease and is not terminal):
+///
+/// - `skip`: `Skipped` for [`SkipReason::Overlap`], "never";
+/// - `buffer_one`: it waits for [`WaitReason::Buffered`], until [`OVERLAP_RECHECK`](crate::limits::OVERLAP_RECHECK) from
+///   now, "not now"; where another waits so already, it is skipped;
+/// - `cancel_running`: the holders are cancelled as by [`CancelExecution`]; of it and what waits so the latest by
+///   (`due_at`, `id`) stays, the other is skipped; it is granted where no holder runs, else it waits.
+///
+/// Whatever makes the last holder of a slot terminal (a finish, a takeover, a cancel) dispatches what waits for it,
+/// with an outbox row in the name of the node of the holder's latest lease.
+///
 /// A grant raises the token by one (one that cannot rise: never), stores the nonce, clears `waiting`,
 /// `next_try_at`, `waits`, `redispatches`, `sign` and `started_at`, and stamps `published_at` = max(min(published_at,
 /// now), `materialised_at`), `received_at` = max(now − held, `published_at`), `leased_at` = max(now, `received_at`);

@@ -9,6 +9,7 @@
 //! - `acquire`: execution leases, their renewal, and putting off. - `finish`: the ends of runs.
 //! - `sweep`: what is found and repaired. - `operator`: tenants, jobs, triggers, cancels.
 //! - `change_job`: edits, pauses and resumes. - `dead_letters`: replays and purges.
+//! - `overlap`: who holds a job's slot, and what waits for it.
 //! - `transition`: the one way in which an execution changes its state. - `refusal`: the record of refusals.
 //!
 //! A command that picks rows picks the first by key. Where several connections act at once a store may pass over
@@ -38,6 +39,7 @@ mod lease;
 mod materialise;
 mod node;
 mod operator;
+mod overlap;
 mod refusal;
 mod sweep;
 #[cfg(test)]

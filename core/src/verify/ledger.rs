@@ -46,6 +46,15 @@ pub struct LedgerFire {
     pub made_under: FencingToken,
     /// Where it stands.
     pub state: ExecutionState,
+    /// Why it was not run.
+    pub skip_reason: Option<SkipReason>,
+}
+
+impl LedgerFire {
+    /// Whether it was made to run. What overlap passes over was: that is decided when it asks for its first lease.
+    fn was_to_run(&self) -> bool {
+        self.state != ExecutionState::Skipped || self.skip_reason == Some(SkipReason::Overlap)
+    }
 }
 
 /// One entry of a job's ledger.
@@ -217,6 +226,14 @@ impl JobWalk {
             let finding = Finding::of_execution(job, fire.id, what, MADE_UP);
             seen.tallies.broke(Check::PausedIsSilent, finding);
         }
+        let own = decides.and_then(|decides| decides.definition.as_deref());
+        if fire.skip_reason == Some(SkipReason::Overlap) && own.is_some_and(|own| !own.overlap.judges()) {
+            let what = format!(
+                "the fire of {} was passed over for overlap, which version {} allows",
+                fire.fire, fire.job_version.0
+            );
+            seen.tallies.broke(Check::NoLostFire, Finding::of_execution(job, fire.id, what, LOST));
+        }
         let mut made_up = |what: String| {
             seen.tallies.broke(Check::NoPhantomFire, Finding::of_execution(job, fire.id, what, MADE_UP));
         };
@@ -224,7 +241,7 @@ impl JobWalk {
         if let Some(definition) = &definition
             && definition.misfire == MisfirePolicy::Skip
             && is_missed(definition, fire.fire, fire.materialised_at)
-            && fire.state != ExecutionState::Skipped
+            && fire.was_to_run()
         {
             made_up(format!(
                 "the fire of {} was made at {}, when it was missed, and the policy skips those",
@@ -232,7 +249,7 @@ impl JobWalk {
             ));
         }
         self.check_next(seen, fire.fire, fire.materialised_at, Some(fire.id));
-        if fire.state != ExecutionState::Skipped {
+        if fire.was_to_run() {
             self.runs += 1;
             if let Some(decision) = &mut self.decision {
                 decision.ran(fire.fire, definition.as_ref());
@@ -266,7 +283,7 @@ impl JobWalk {
         }
         if self.is_of_its_version(&range) {
             match (range.reason, self.in_force_at(range.decided_at)) {
-                (SkipReason::Paused, _) => {}
+                (SkipReason::Paused | SkipReason::Overlap, _) => {}
                 (SkipReason::Misfire, Some(definition)) => self.check_late(seen, range, definition),
                 (SkipReason::Misfire, None) => {
                     let what = format!("{} to {through}: the definition cannot be read", range.from);
@@ -288,6 +305,8 @@ impl JobWalk {
         let standing = match range.reason {
             SkipReason::Misfire => Standing::Active,
             SkipReason::Paused => Standing::Paused,
+            // Overlap passes over executions, one by one, and no fires that were never made one.
+            SkipReason::Overlap => return false,
         };
         let Some(index) = self.calendar.index_at(range.from) else { return false };
         let piece = self.calendar.piece(index);

@@ -89,6 +89,15 @@ fn pending() -> Vec<(&'static str, ExecutionFacts)> {
             made().defined_by(unreadable()).waits(WaitReason::UnreadableDefinition),
         ),
         ("waiting_job_paused", paused(made().waits(WaitReason::JobPaused))),
+        (
+            "waiting_buffered",
+            made().defined_by(with_policies(r#","overlap":"buffer_one""#)).waits(WaitReason::Buffered).with(
+                |facts| {
+                    facts.execution.waits = 0;
+                    facts.slot_holders = vec![(ExecutionId::from_u128(0xa11), S::Running)];
+                },
+            ),
+        ),
         ("pending_of_a_paused_job", paused(made().confirmed().later("09:00:20"))),
         (
             "waiting_job_resumed",
@@ -402,6 +411,13 @@ fn ended() -> Vec<(&'static str, ExecutionFacts)> {
                 facts.execution.dispatched_at = None;
                 facts.now = at("09:12:00");
             }),
+        ),
+        (
+            "skipped_for_overlap",
+            made()
+                .defined_by(with_policies(r#","overlap":"skip""#))
+                .ended("09:00:00.050", S::Skipped)
+                .with(|facts| facts.execution.skip_reason = Some(SkipReason::Overlap)),
         ),
         ("many_runs_given_back", {
             let mut facts = made();

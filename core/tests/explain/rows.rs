@@ -177,6 +177,7 @@ pub(crate) fn made() -> ExecutionFacts {
             node(SCHEDULER, NodeRole::Scheduler, "scheduler-1", at("08:59:59")),
             node(WORKER, NodeRole::Worker, "worker-1", at("08:59:58")),
         ],
+        slot_holders: Vec::new(),
         worker: None,
         execution,
     }

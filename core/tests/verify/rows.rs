@@ -95,6 +95,7 @@ fn entry(job: JobId, fire: Timestamp, job_version: u32, materialised_at: Timesta
         materialised_at,
         made_under: token(4),
         state: ExecutionState::Completed,
+        skip_reason: None,
     })
 }
 

@@ -3,6 +3,9 @@
 //! What it did not touch is looked at afterwards, without a lock: it is running, has ended, waits for its
 //! retry, or its message is a resend. An item that became grantable between the two looks goes round again.
 //!
+//! What asks for a lease of a job whose overlap is limited goes another way: it is answered while its job is locked
+//! (`overlap`), all such items of a batch in their order.
+//!
 //! What a pause of its job holds back is not granted. Whether a job is paused is asked twice: by the statement's own
 //! snapshot, and once more for the whole batch when its rows are held, since a snapshot taken before a row was waited
 //! for knows nothing of a pause that was committed before the row's last change (`no_job_is_paused` begins such a
@@ -12,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_core::execution::ExecutionState;
 use fencepost_core::fencing::FencingToken;
-use fencepost_core::id::{ExecutionId, NodeId};
+use fencepost_core::id::{EffectId, ExecutionId, NodeId};
 use fencepost_core::lease::may_be_taken;
 use fencepost_core::limits::PAUSE_RECHECK;
 use fencepost_core::store::command::{AcquireExecution, AcquireExecutions};
@@ -24,6 +27,7 @@ use uuid::Uuid;
 use super::context::{Context, micros};
 use super::fault::Fault;
 use super::leases::stored_nonce;
+use super::overlap::Slots;
 use super::read;
 
 /// How often a batch goes round.
@@ -37,11 +41,14 @@ pub(super) async fn acquire(
     let mut now = cx.given;
     let mut replies: Vec<Option<AcquireReply>> = vec![None; ask.items.len()];
     for _ in 0..ROUNDS_MAX {
-        grant(conn, ask, &mut now, &mut replies).await?;
+        grant(conn, ask, Whom::NotJudged, &mut now, &mut replies).await?;
         if replies.iter().any(Option::is_none) {
             let held_back = explain(cx, conn, ask, &mut now, &mut replies).await?;
-            if !held_back.is_empty() {
-                hold_back(conn, ask, now, &held_back, &mut replies).await?;
+            if !held_back.paused.is_empty() {
+                hold_back(conn, ask, now, &held_back.paused, &mut replies).await?;
+            }
+            if !held_back.judged.is_empty() {
+                judge(conn, ask, &mut now, &held_back.judged, &mut replies).await?;
             }
         }
         if replies.iter().all(Option::is_some) {
@@ -69,14 +76,56 @@ fn open_items<'a>(
     open
 }
 
+/// Which of the items that have no reply are granted.
+#[derive(Clone, Copy)]
+enum Whom<'a> {
+    /// Those of jobs whose versions all allow overlap.
+    NotJudged,
+    /// These, which were judged, and whose jobs are locked.
+    Judged(&'a BTreeMap<ExecutionId, EffectId>),
+}
+
+/// Judges those that ask for the slot of a job, in the order of the batch, while the job is locked.
+async fn judge(
+    conn: &mut PgConnection,
+    ask: &AcquireExecutions,
+    now: &mut Option<i64>,
+    judged: &BTreeMap<ExecutionId, Uuid>,
+    replies: &mut [Option<AcquireReply>],
+) -> Result<(), Fault> {
+    let mut tx = conn.begin().await?;
+    let at = now.expect("what is to be judged was looked at, by a clock");
+    let mut slots = Slots::lock(&mut tx, ask.node, at, judged).await?;
+    for (item, reply) in ask.items.iter().zip(replies.iter_mut()) {
+        if reply.is_none() && judged.contains_key(&item.execution) {
+            *reply = slots.answer(item);
+        }
+    }
+    slots.write(&mut tx).await?;
+    if !slots.granted.is_empty() {
+        grant(&mut tx, ask, Whom::Judged(&slots.granted), now, replies).await?;
+    }
+    slots.stop(&mut tx).await?;
+    tx.commit().await?;
+    Ok(())
+}
+
 /// Grants what is pending. The nonce of a lease that ended stays in its row, so its resend is not granted.
 async fn grant(
     conn: &mut PgConnection,
     ask: &AcquireExecutions,
+    whom: Whom<'_>,
     now: &mut Option<i64>,
     replies: &mut [Option<AcquireReply>],
 ) -> Result<(), Fault> {
-    let open = open_items(ask, replies);
+    let mut open = open_items(ask, replies);
+    let are_judged = match whom {
+        Whom::NotJudged => false,
+        Whom::Judged(these) => {
+            open.retain(|id, _| these.contains_key(id));
+            true
+        }
+    };
     let rows = sqlx::query!(
         r#"WITH clock AS MATERIALIZED (SELECT store_now($1) AS now), granted AS (
            UPDATE execution e SET state = 'running', token = e.token + 1, owner = $2, nonce = i.nonce,
@@ -94,6 +143,8 @@ async fn grant(
              AND (e.nonce_node IS DISTINCT FROM $2 OR e.nonce <> i.nonce)
              AND (e.occurrence <> 'scheduled'
                OR (SELECT p.id FROM job p WHERE p.id = e.job AND p.standing = 'paused') IS NULL)
+             AND ($8 OR (
+               SELECT v.job FROM job_version v WHERE v.job = e.job AND v.overlap <> 'allow' LIMIT 1) IS NULL)
            RETURNING e.id, e.job, e.occurrence, e.token, e.attempts, e.due_at, e.leased_at, e.cancel_requested,
              c.now),
            last_look AS MATERIALIZED (
@@ -108,6 +159,7 @@ async fn grant(
         &open.values().map(|(_, item)| stored_nonce(item.nonce)).collect::<Vec<_>>(),
         &open.values().map(|(_, item)| item.published_at.as_micros()).collect::<Vec<_>>(),
         &open.values().map(|(_, item)| micros(item.held)).collect::<Vec<_>>(),
+        are_judged,
     )
     .fetch_all(conn)
     .await?;
@@ -140,6 +192,17 @@ struct HeldColumns {
     is_waiting: bool,
     /// Whether it is of a fire whose job is paused.
     is_paused: bool,
+    /// Whether a version of its job judges by overlap.
+    is_judged: bool,
+}
+
+/// What was not granted and has no answer yet, with its job.
+#[derive(Default)]
+struct HeldBack {
+    /// To be recorded as held back by a pause.
+    paused: BTreeMap<ExecutionId, Uuid>,
+    /// To be judged by overlap.
+    judged: BTreeMap<ExecutionId, Uuid>,
 }
 
 /// What becomes of an item that was not granted.
@@ -152,21 +215,24 @@ enum Answer {
 }
 
 /// Answers what was not granted, as things stand. Leaves open what could be granted by now, and what is to be held
-/// back, which it returns with its job.
+/// back or judged, which it returns.
 async fn explain(
     cx: &Context<'_>,
     conn: &mut PgConnection,
     ask: &AcquireExecutions,
     now: &mut Option<i64>,
     replies: &mut [Option<AcquireReply>],
-) -> Result<BTreeMap<ExecutionId, Uuid>, Fault> {
+) -> Result<HeldBack, Fault> {
     let ids: Vec<Uuid> = open_items(ask, replies).keys().map(|id| id.as_uuid()).collect();
     let rows = sqlx::query_as!(
         HeldColumns,
         r#"SELECT e.id, e.state, e.token, e.attempts, e.nonce, e.nonce_node, e.expires_at, e.due_at, e.leased_at,
            e.cancel_requested, e.job, e.waiting IS NOT NULL AS "is_waiting!",
            e.occurrence = 'scheduled' AND (
-             SELECT p.id FROM job p WHERE p.id = e.job AND p.standing = 'paused') IS NOT NULL AS "is_paused!"
+             SELECT p.id FROM job p WHERE p.id = e.job AND p.standing = 'paused') IS NOT NULL AS "is_paused!",
+           (
+             SELECT v.job FROM job_version v WHERE v.job = e.job AND v.overlap <> 'allow' LIMIT 1) IS NOT NULL
+             AS "is_judged!"
          FROM unnest($1::uuid[]) AS i (id) JOIN execution e ON e.id = ANY (ARRAY[i.id])"#,
         &ids,
     )
@@ -177,7 +243,10 @@ async fn explain(
         None => *now.insert(cx.clock(conn).await?),
     };
     let rows: BTreeMap<Uuid, HeldColumns> = rows.into_iter().map(|row| (row.id, row)).collect();
-    let mut held_back = BTreeMap::new();
+    // Where one of a batch is judged, what it does may change what the others of its job are told.
+    let is_pending = |row: &&HeldColumns| row.is_judged && row.state == ExecutionState::Pending.name();
+    let judging: BTreeSet<Uuid> = rows.values().filter(is_pending).map(|row| row.job).collect();
+    let mut held_back = HeldBack::default();
     for (at, item) in ask.items.iter().enumerate() {
         if replies[at].is_some() {
             continue;
@@ -186,10 +255,14 @@ async fn explain(
             replies[at] = Some(AcquireReply::Absent);
             continue;
         };
+        if judging.contains(&row.job) {
+            held_back.judged.insert(item.execution, row.job);
+            continue;
+        }
         match answer(row, ask.node, item, Timestamp::from_micros(now))? {
             Answer::Reply(reply) => replies[at] = Some(reply),
             Answer::HoldBack => {
-                held_back.insert(item.execution, row.job);
+                held_back.paused.insert(item.execution, row.job);
             }
             Answer::Open => {}
         }

@@ -9,6 +9,7 @@ use sqlx::{Connection, PgConnection};
 use super::context::Context;
 use super::fault::Fault;
 use super::locked::LockedExecutions;
+use super::overlap;
 
 /// What belongs to another tenant is answered like what is not there.
 pub(super) async fn cancel(
@@ -17,6 +18,7 @@ pub(super) async fn cancel(
     ask: &CancelExecution,
 ) -> Result<StoreReply, Fault> {
     let mut tx = conn.begin().await?;
+    let judged = overlap::lock_jobs(&mut tx, [ask.execution]).await?;
     let mut rows = LockedExecutions::lock(&mut tx, [ask.execution]).await?;
     let now = cx.clock(&mut tx).await?;
     let reply = match rows.get_mut(ask.execution).filter(|row| row.tenant == ask.tenant) {
@@ -38,6 +40,7 @@ pub(super) async fn cancel(
         },
     };
     rows.write(&mut tx).await?;
+    overlap::lift(&mut tx, &overlap::among(&judged, rows.freed([ask.execution])), now).await?;
     tx.commit().await?;
     Ok(cx.reply(now, Reply::ExecutionCancelled(reply)))
 }

@@ -138,6 +138,10 @@ async fn write(conn: &mut PgConnection, ask: &ChangeJob, job: &Columns, now: i64
         JobChange::Edit(definition) => Some(definition.text().to_string()),
         JobChange::Pause | JobChange::Resume => None,
     };
+    let overlap = match &ask.change {
+        JobChange::Edit(definition) => Some(definition.overlap().name()),
+        JobChange::Pause | JobChange::Resume => None,
+    };
     sqlx::query!(
         "WITH changed AS (
            UPDATE job SET version = $2, standing = $3, standing_since = $4, definition = coalesce($5, definition),
@@ -149,8 +153,10 @@ async fn write(conn: &mut PgConnection, ask: &ChangeJob, job: &Columns, now: i64
            WHERE id = $1
            RETURNING id, tenant, version, definition, effective_from, standing, standing_since)
          INSERT INTO job_version (job, tenant, version, definition, effective_from, standing, standing_since, actor,
-           reason)
-         SELECT id, tenant, version, definition, effective_from, standing, standing_since, $9, $10 FROM changed",
+           reason, overlap)
+         SELECT c.id, c.tenant, c.version, c.definition, c.effective_from, c.standing, c.standing_since, $9, $10,
+           coalesce($11, before.overlap)
+         FROM changed c JOIN job_version before ON before.job = $1 AND before.version = $2 - 1",
         ask.job.as_uuid(),
         version,
         standing,
@@ -161,6 +167,7 @@ async fn write(conn: &mut PgConnection, ask: &ChangeJob, job: &Columns, now: i64
         ask.next_fire_time.map(Timestamp::as_micros),
         ask.actor.as_deref(),
         ask.reason.as_deref(),
+        overlap,
     )
     .execute(&mut *conn)
     .await?;

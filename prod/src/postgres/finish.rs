@@ -1,6 +1,7 @@
 //! The ends of runs.
 //!
-//! Completions, which are nearly all, are one compare-and-set `UPDATE` over the batch. Everything else, and
+//! Completions, which are nearly all, are one compare-and-set `UPDATE` over the batch. Everything else, what gives the
+//! slot of a job back whose overlap is limited (its row is locked first, and what waits for the slot is lifted), and
 //! what that did not touch, goes through rows under lock: attempts and dead letters are recorded, resends
 //! are recognised by (token, outcome), and refusals are recorded.
 
@@ -18,6 +19,7 @@ use super::context::{Context, micros};
 use super::endings::{Attempts, DeadLetters};
 use super::fault::Fault;
 use super::locked::{LockedExecution, LockedExecutions};
+use super::overlap;
 use super::refusals::Refusals;
 
 pub(super) async fn finish(
@@ -66,6 +68,7 @@ async fn complete(
                  CASE WHEN i.ago IS NULL THEN e.started_at END)
            FROM clock c, unnest($2::uuid[], $3::int8[], $4::int8[]) AS i (id, token, ago)
            WHERE e.id = ANY (ARRAY[i.id]) AND e.state = 'running' AND e.token = i.token
+             AND (SELECT v.job FROM job_version v WHERE v.job = e.job AND v.overlap <> 'allow' LIMIT 1) IS NULL
            RETURNING e.id, c.now AS "now!""#,
         cx.given,
         &firsts.keys().map(|id| id.as_uuid()).collect::<Vec<_>>(),
@@ -94,6 +97,7 @@ async fn finish_under_lock(
     let open: Vec<usize> = (0..replies.len()).filter(|at| replies[*at].is_none()).collect();
     let items = || open.iter().map(|at| &ask.items[*at]);
     let mut tx = conn.begin().await?;
+    let judged = overlap::lock_jobs(&mut tx, items().map(|item| item.run.execution)).await?;
     let mut rows = LockedExecutions::lock(&mut tx, items().map(|item| item.run.execution)).await?;
     let now = match now {
         Some(now) => now,
@@ -113,6 +117,8 @@ async fn finish_under_lock(
         });
     }
     rows.write(&mut tx).await?;
+    let freed = overlap::among(&judged, rows.freed(items().map(|item| item.run.execution)));
+    overlap::lift(&mut tx, &freed, now).await?;
     ending.attempts.record(&mut tx, now).await?;
     ending.dead_letters.record(&mut tx, now).await?;
     ending.refusals.record(&mut tx, now).await?;

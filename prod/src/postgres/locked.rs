@@ -3,11 +3,11 @@
 //! The ways of [`LockedExecution`] to change are the reference semantics' own (`transition.rs` there). Legal
 //! transitions are held by a trigger as well, so a mistake here would fail and not pass.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use fencepost_core::execution::{CancelState, ExecutionState, LeaseSign, WaitReason};
+use fencepost_core::execution::{CancelState, ExecutionState, LeaseSign, SkipReason, WaitReason};
 use fencepost_core::fencing::FencingToken;
-use fencepost_core::id::{DispatchNo, ExecutionId, JobId, NodeId, TenantId};
+use fencepost_core::id::{DispatchNo, EffectId, ExecutionId, JobId, NodeId, TenantId};
 use fencepost_core::limits::WAIT_DELAY_MAX;
 use fencepost_core::retry::doubled;
 use fencepost_core::store::command::OutboxId;
@@ -26,8 +26,13 @@ pub(super) struct LockedExecution {
     pub(super) job: JobId,
     pub(super) partition: i16,
     pub(super) state: ExecutionState,
+    pub(super) skip_reason: Option<SkipReason>,
     pub(super) token: FencingToken,
     pub(super) owner: Option<NodeId>,
+    /// The node of its latest acquire; `None` where it never had a lease.
+    pub(super) nonce_node: Option<NodeId>,
+    /// The effect of that acquire.
+    pub(super) nonce: EffectId,
     pub(super) expires_at: Timestamp,
     pub(super) sign: LeaseSign,
     pub(super) cancel: CancelState,
@@ -107,7 +112,7 @@ impl LockedExecutions {
         ids.sort_unstable();
         ids.dedup();
         let rows = sqlx::query!(
-            r#"SELECT e.id, e.tenant, e.job, e.partition, e.state, e.token, e.owner, e.expires_at, e.start_seen,
+            r#"SELECT e.id, e.tenant, e.job, e.partition, e.state, e.skip_reason, e.token, e.owner, e.nonce_node, e.nonce, e.expires_at, e.start_seen,
                  e.cancel_requested, e.attempts, e.rescues, e.lost_starts, e.next_try_at, e.waiting, e.waits,
                  e.dispatch_no, e.dispatched_at, e.redispatches, e.leased_at, e.started_at, e.finished_at,
                  e.lag_clamped, e.error,
@@ -126,8 +131,11 @@ impl LockedExecutions {
                 job: JobId::from_uuid(row.job),
                 partition: row.partition,
                 state: read::state(&row.state)?,
+                skip_reason: read::skipped(row.skip_reason.as_deref())?,
                 token: FencingToken::from_i64(row.token),
                 owner: row.owner.map(NodeId::from_uuid),
+                nonce_node: row.nonce_node.map(NodeId::from_uuid),
+                nonce: EffectId(row.nonce.cast_unsigned()),
                 expires_at: Timestamp::from_micros(row.expires_at),
                 sign: read::sign(row.start_seen),
                 cancel: read::cancel(row.cancel_requested),
@@ -162,8 +170,28 @@ impl LockedExecutions {
         self.after.get_mut(&id)
     }
 
+    /// All of them, by id.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &LockedExecution> {
+        self.after.values()
+    }
+
+    /// The jobs whose slot was held by one of these that has ended under this lock, each with the node of the latest
+    /// lease of the last of them, in the order in which they are named.
+    pub(super) fn freed(&self, named: impl IntoIterator<Item = ExecutionId>) -> BTreeMap<JobId, NodeId> {
+        let mut freed = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for id in named {
+            let (Some(before), Some(after)) = (self.before.get(&id), self.after.get(&id)) else { continue };
+            let ended = !before.state.is_terminal() && after.state.is_terminal();
+            if let Some(node) = after.nonce_node.filter(|_| ended && seen.insert(id)) {
+                freed.insert(after.job, node);
+            }
+        }
+        freed
+    }
+
     /// Writes those that changed.
-    pub(super) async fn write(self, conn: &mut PgConnection) -> Result<(), Fault> {
+    pub(super) async fn write(&self, conn: &mut PgConnection) -> Result<(), Fault> {
         let changed: Vec<&LockedExecution> =
             self.after.values().filter(|row| self.before.get(&row.id) != Some(*row)).collect();
         if changed.is_empty() {
@@ -182,13 +210,14 @@ impl LockedExecutions {
                rescues = i.rescues, lost_starts = i.lost_starts, next_try_at = i.next_try_at,
                waiting = i.waiting, waits = i.waits, dispatch_no = i.dispatch_no,
                dispatched_at = i.dispatched_at, redispatches = i.redispatches, started_at = i.started_at,
-               finished_at = i.finished_at, lag_clamped = i.lag_clamped, error = i.error
+               finished_at = i.finished_at, lag_clamped = i.lag_clamped, error = i.error,
+               skip_reason = i.skip_reason
              FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::int8[], $5::bool[], $6::bool[], $7::int4[],
                $8::int4[], $9::int4[], $10::int8[], $11::text[], $12::int4[], $13::int4[], $14::int8[],
-               $15::int4[], $16::int8[], $17::int8[], $18::bool[], $19::text[])
+               $15::int4[], $16::int8[], $17::int8[], $18::bool[], $19::text[], $20::text[])
                AS i (id, state, owner, expires_at, start_seen, cancel_requested, attempts, rescues,
                  lost_starts, next_try_at, waiting, waits, dispatch_no, dispatched_at, redispatches, started_at,
-                 finished_at, lag_clamped, error)
+                 finished_at, lag_clamped, error, skip_reason)
              WHERE e.id = ANY (ARRAY[i.id])",
             &changed.iter().map(|row| row.id.as_uuid()).collect::<Vec<_>>(),
             &changed.iter().map(|row| row.state.name().to_owned()).collect::<Vec<_>>(),
@@ -210,6 +239,8 @@ impl LockedExecutions {
             &stamps(|row| row.finished_at) as &[Option<i64>],
             &changed.iter().map(|row| row.lag_clamped).collect::<Vec<_>>(),
             &changed.iter().map(|row| row.error.clone()).collect::<Vec<_>>() as &[Option<String>],
+            &changed.iter().map(|row| row.skip_reason.map(|why| why.name().to_owned())).collect::<Vec<_>>()
+                as &[Option<String>],
         )
         .execute(conn)
         .await?;

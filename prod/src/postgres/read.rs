@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fencepost_core::execution::{CancelState, ExecutionState, LeaseSign, WaitReason};
+use fencepost_core::execution::{CancelState, ExecutionState, LeaseSign, SkipReason, WaitReason};
 use fencepost_core::id::{ExecutionId, Occurrence};
 use fencepost_core::time::Timestamp;
 use uuid::Uuid;
@@ -34,6 +34,11 @@ pub(super) fn state(name: &str) -> Result<ExecutionState, Fault> {
 /// A waiting reason.
 pub(super) fn waiting(name: Option<&str>) -> Result<Option<WaitReason>, Fault> {
     name.map(|name| named("execution.waiting", name, WaitReason::from_name)).transpose()
+}
+
+/// A reason for being skipped.
+pub(super) fn skipped(name: Option<&str>) -> Result<Option<SkipReason>, Fault> {
+    name.map(|name| named("execution.skip_reason", name, SkipReason::from_name)).transpose()
 }
 
 /// A sign of a start.

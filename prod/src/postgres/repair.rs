@@ -21,6 +21,7 @@ use super::fault::Fault;
 use super::guard::Guards;
 use super::locked::{LockedExecution, LockedExecutions};
 use super::outbox;
+use super::overlap;
 use super::refusals::Refusals;
 
 /// One refusal is recorded for the whole command, however many items it has.
@@ -40,6 +41,7 @@ pub(super) async fn repair(
         return Ok(cx.reply(guards.now, Reply::Repaired(RepairReply::StaleLeadership { current })));
     }
     let executions: BTreeSet<ExecutionId> = ask.items.iter().filter_map(execution_of).collect();
+    let judged = overlap::lock_jobs(&mut tx, ask.items.iter().filter_map(taken_over)).await?;
     let locked = LockedExecutions::lock(&mut tx, executions.iter().copied()).await?;
     let mut repairs = Repairs {
         now: Timestamp::EPOCH,
@@ -63,9 +65,18 @@ pub(super) async fn repair(
             *reply = RepairItemReply::Moved;
         }
     }
+    let freed = overlap::among(&judged, repairs.executions.freed(ask.items.iter().filter_map(taken_over)));
     repairs.write(&mut tx, ask.node, now).await?;
+    overlap::lift(&mut tx, &freed, now).await?;
     tx.commit().await?;
     Ok(cx.reply(now, Reply::Repaired(RepairReply::Applied(replies))))
+}
+
+fn taken_over(item: &RepairItem) -> Option<ExecutionId> {
+    match item {
+        RepairItem::TakeOver { run, .. } => Some(run.execution),
+        RepairItem::Redispatch { .. } | RepairItem::DropOutbox { .. } | RepairItem::RetireNode { .. } => None,
+    }
 }
 
 fn execution_of(item: &RepairItem) -> Option<ExecutionId> {

@@ -100,7 +100,9 @@ pub(super) fn check_atomic(
             Change::Outbox(Delta { before: None, after: Some(row) }) => {
                 let execution = mirror.executions.get(&row.execution);
                 let belongs = execution.is_some_and(|execution| {
-                    execution.state == ExecutionState::Pending && execution.dispatch_no == row.dispatch_no
+                    let started = matches!(commit.command, Command::AcquireExecutions(_));
+                    (execution.state == ExecutionState::Pending || started)
+                        && execution.dispatch_no == row.dispatch_no
                 });
                 if !belongs {
                     return Err(split(format!(

@@ -22,7 +22,7 @@ use super::invariant::Invariant;
 use super::leases::{check_authority, has_lapsed};
 use super::mirror::Mirror;
 use super::runs::Heard;
-use super::{Report, dead_letters, ends};
+use super::{Report, dead_letters, ends, overlap};
 use crate::violation::Violation;
 
 use ExecutionState as S;
@@ -77,7 +77,7 @@ impl Executions {
         check_token(commit, before, after)?;
         self.check_lease(commit, mirror, before, after)?;
         check_writer(commit, mirror, before, after)?;
-        check_cancel(commit, before, after)?;
+        check_cancel(commit, mirror, before, after)?;
         let definition = definition_of(mirror, after);
         if let Some(definition) = &definition {
             check_budgets(commit, before, after, definition)?;
@@ -322,7 +322,7 @@ fn check_writer(
         Command::FinishExecutions(ask) => {
             let item = finish_of(ask.items.as_slice(), after.id, before.token);
             fenced(
-                before.state == S::Running && item.is_some(),
+                (before.state == S::Running && item.is_some()) || overlap::is_lifted(before, after),
                 "was finished by a run that is not the current one",
             )
         }
@@ -333,11 +333,18 @@ fn check_writer(
         }
         Command::AcquireExecutions(ask) => {
             let item = ask.items.iter().any(|item: &AcquireExecution| item.execution == after.id);
-            fenced(item && before.state == S::Pending, "was acquired although it was not pending")
+            let by_another = overlap::is_replaced(commit, mirror, before) && after.token == before.token;
+            fenced(
+                (item && before.state == S::Pending) || by_another,
+                "was acquired although it was not pending",
+            )
         }
         Command::Repair(ask) => {
             let held = HeldLease { resource: LeaseResource::Leadership, token: ask.leadership };
             check_authority(commit, mirror, ask.node, Some(held))?;
+            if overlap::is_lifted(before, after) {
+                return Ok(());
+            }
             check_repair(commit, &ask.items, before, after)
         }
         Command::PromoteDue(ask) => {
@@ -392,21 +399,28 @@ fn check_repair(
     Ok(())
 }
 
-fn check_cancel(commit: &Commit<'_>, before: &ExecutionRow, after: &ExecutionRow) -> Result<(), Violation> {
+fn check_cancel(
+    commit: &Commit<'_>,
+    mirror: &Mirror,
+    before: &ExecutionRow,
+    after: &ExecutionRow,
+) -> Result<(), Violation> {
     let forgotten = before.cancel == CancelState::Requested
         && (after.state == S::RetryWait || (after.cancel == CancelState::None && !after.state.is_terminal()));
     if !forgotten {
-        return check_cancel_was_asked(commit, before, after);
+        return check_cancel_was_asked(commit, mirror, before, after);
     }
     Err(commit.broke(Invariant::CancelFinal, || {
         format!("{} was asked to stop, and went to {} all the same", after.id, after.state)
     }))
 }
 
-/// Only an operator's command asks for a cancel, or cancels what does not run; a run is cancelled only where
+/// Only an operator's command asks for a cancel, or cancels what does not run, or a later fire of a job that cancels what
+/// runs; a run is cancelled only where
 /// that was asked for.
 fn check_cancel_was_asked(
     commit: &Commit<'_>,
+    mirror: &Mirror,
     before: &ExecutionRow,
     after: &ExecutionRow,
 ) -> Result<(), Violation> {
@@ -415,6 +429,7 @@ fn check_cancel_was_asked(
     let asked_now = match commit.command {
         Command::CancelExecution(ask) => ask.execution == after.id,
         Command::DeleteJob(ask) => ask.job == after.job,
+        Command::AcquireExecutions(_) => overlap::is_replaced(commit, mirror, before),
         _ => false,
     };
     let asked_before = before.state == S::Running && before.cancel == CancelState::Requested;

@@ -103,6 +103,8 @@ invariants! {
         "An execution is dead-lettered exactly when there is one dead-letter record of it, with its reason, or its purge tombstone, of which nothing is replayed.",
     CompletedSurvives "completed-survives" Safety [Simulator]
         "No repair, late worker or duplicate overwrites a committed completion.",
+    OverlapHonoured "overlap-honoured" Safety [Simulator]
+        "No first lease is granted against the overlap policy of its execution's version, counted over slots, and at most one execution of a job waits for its slot.",
     PausedIsSilent "paused-is-silent" Safety [Simulator Verification]
         "Between a committed pause and its resume no fire of that job starts, and none that falls into it ever runs; neither does any after a delete.",
     TenantWall "tenant-wall" Safety [Simulator Constraint]

@@ -16,6 +16,7 @@ use super::Commit;
 use super::brief::Brief;
 use super::invariant::Invariant;
 use super::mirror::Mirror;
+use super::overlap;
 use crate::violation::Violation;
 
 /// Whether a lease row may be granted to another at `now`.
@@ -168,7 +169,7 @@ pub(super) fn check_grants(commit: &Commit<'_>, mirror: &Mirror) -> Result<(), V
 }
 
 /// What is pending is granted to whoever asks first, except to a resend of the acquire whose lease has ended, and
-/// unless a pause of its job holds it back.
+/// unless a pause of its job holds it back, or its job's slot may be held (which is judged for itself).
 fn check_execution_grants(
     commit: &Commit<'_>,
     mirror: &Mirror,
@@ -180,7 +181,10 @@ fn check_execution_grants(
         let first = asked.insert(item.execution);
         let pending = mirror.executions.get(&item.execution).is_some_and(|row| {
             let resent = row.nonce == item.nonce && row.nonce_node == Some(ask.node);
-            row.state == ExecutionState::Pending && !resent && !mirror.is_held_back(row)
+            row.state == ExecutionState::Pending
+                && !resent
+                && !mirror.is_held_back(row)
+                && !overlap::may_stand_back(commit, mirror, row)
         });
         if first && pending && !matches!(reply, AcquireReply::Granted(_)) {
             return Err(commit.broke(Invariant::HeartbeatGrantsNothing, || {

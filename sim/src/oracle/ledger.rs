@@ -128,6 +128,8 @@ impl Ledger {
                 fires.iter().find(|fire| !is_missed(&in_force, **fire, commit.latest))
             }
             (SkipReason::Paused, Standing::Paused) => None,
+            // Overlap passes over executions, and no fire that was never made one.
+            (SkipReason::Overlap, _) => fires.first(),
             (SkipReason::Misfire, Standing::Paused) | (SkipReason::Paused, Standing::Active) => fires.first(),
         };
         if let Some(fire) = unjustified {

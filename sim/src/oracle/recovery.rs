@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fencepost_core::execution::ExecutionState;
+use fencepost_core::execution::{ExecutionState, WaitReason};
 use fencepost_core::id::NodeId;
 use fencepost_core::lease::LeaseResource;
 use fencepost_core::store::row::{ExecutionRow, JobState};
@@ -83,8 +83,17 @@ fn executions(mirror: &Mirror, recovery: &Recovery<'_>) -> Option<Violation> {
     let is_held_back = |row: &ExecutionRow| {
         matches!(row.state, ExecutionState::Pending | ExecutionState::RetryWait) && mirror.is_held_back(row)
     };
+    // And so does what waits for the slot that such a one holds.
+    let waits_for_that = |row: &ExecutionRow| {
+        row.waiting == Some(WaitReason::Buffered)
+            && mirror
+                .live
+                .iter()
+                .filter_map(|id| mirror.executions.get(id))
+                .any(|other| other.job == row.job && other.leased_at.is_some() && is_held_back(other))
+    };
     let mut due = live.filter(|row| row.due_at <= recovery.healed_store);
-    let stuck = due.find(|row| !is_held_back(row))?;
+    let stuck = due.find(|row| !is_held_back(row) && !waits_for_that(row))?;
     Some(Invariant::DueWorkEnds.broken(recovery.at, format!("it has not ended: {}", describe(stuck))))
 }
 

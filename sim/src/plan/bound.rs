@@ -137,6 +137,13 @@ impl Bounds {
             .plus(orphans)
             .plus(longest_chain(settings, run_lease, sweep))
             .plus(backlog(settings));
+        // What waits for a slot is dispatched once whoever holds it has come to its end.
+        let judges = settings.jobs.iter().any(|job| job.definition.overlap.judges());
+        let work = if judges {
+            work.plus(longest_chain(settings, run_lease, sweep)).plus(outbox).plus(redispatch)
+        } else {
+            work
+        };
         let drain_within = |within: Span| within.plus(call);
         let drain = workers()
             .map(|config| config.drain_within)

@@ -12,8 +12,8 @@ use crate::explain::facts::{ExecutionFacts, StandingSaid};
 use crate::explain::owner;
 use crate::explain::statement::{Statement, in_words, many, statements, times};
 use crate::fencing::FencingToken;
-use crate::id::{DispatchNo, NodeId, Occurrence};
-use crate::job::Standing;
+use crate::id::{DispatchNo, ExecutionId, NodeId, Occurrence};
+use crate::job::{Overlap, Standing};
 use crate::lease::may_be_taken;
 use crate::store::row::{NodeRole, NodeState, OutboxRow};
 use crate::time::{Span, Timestamp};
@@ -79,6 +79,18 @@ Now {
         since: Timestamp, next_try_at: Option<Timestamp>,
     } => format!(
         "Pending: a pause of its job held it back; the job was resumed at {since}{}.", waits(0, next_try_at),
+    );
+    /// It waits until the execution that holds its job's slot has ended.
+    Buffered = "waiting_buffered" {
+        behind: Option<ExecutionId>, behind_state: Option<ExecutionState>, holders: u32, overlap: Option<Overlap>,
+        next_try_at: Option<Timestamp>,
+    } => format!(
+        "Pending: it waits until {} has ended{}.",
+        match (&behind, behind_state) {
+            (Some(behind), Some(state)) => format!("{behind} of the same job, which is {state},"),
+            (_, _) => "whoever holds its job's slot".to_owned(),
+        },
+        waits(0, next_try_at),
     );
     /// This process cannot read the definition it was made under, so the policies are not told.
     UnreadableHere = "definition_unreadable_here" {
@@ -264,6 +276,16 @@ fn waiting(facts: &ExecutionFacts, reason: WaitReason) -> Now {
         WaitReason::UnknownHandler => Now::UnknownHandler { handler, handler_version, put_off, next_try_at },
         WaitReason::UnreadableMessage => Now::UnreadableMessage { put_off, next_try_at },
         WaitReason::UnreadableDefinition => Now::UnreadableDefinition { put_off, next_try_at },
+        WaitReason::Buffered => {
+            let first = facts.slot_holders.first();
+            Now::Buffered {
+                behind: first.map(|(id, _)| *id),
+                behind_state: first.map(|(_, state)| *state),
+                holders: u32::try_from(facts.slot_holders.len()).unwrap_or(u32::MAX),
+                overlap: definition(facts).map(|definition| definition.overlap),
+                next_try_at,
+            }
+        }
         WaitReason::JobPaused => match facts.job.standing {
             Standing::Paused => paused(facts),
             Standing::Active => Now::JobResumed { since: facts.standing.at, next_try_at },

@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use super::definition;
-use crate::execution::{AttemptEnd, CancelState, DeadLetterReason, ExecutionState};
+use crate::execution::{AttemptEnd, CancelState, DeadLetterReason, ExecutionState, SkipReason};
 use crate::explain::facts::ExecutionFacts;
 use crate::explain::rule::{LossBudget, Rule, StopEnd};
 use crate::explain::statement::{Statement, in_words, many, of_most, on_worker, quoted, statements};
 use crate::fencing::FencingToken;
 use crate::id::{ExecutionId, JobVersion, NodeId, Occurrence};
+use crate::job::Overlap;
 use crate::limits::EXPLAINED_RUNS_MAX;
 use crate::retry::{self, RetryPolicy, Verdict};
 use crate::store::row::{AttemptRow, ExecutionRow, JobState, RefusalRow, RefusedAction};
@@ -138,6 +139,14 @@ Past {
         "Failed at {at}; its job keeps no dead letters, and the reason was most likely {likely_reason}{}.",
         quoted(error.as_ref()),
     );
+    /// It asked for its first lease while another of its job held the slot, and its overlap policy passed it over.
+    SkippedOverlap = "skipped_overlap" {
+        at: Timestamp, overlap: Option<Overlap>, job_version: JobVersion,
+    } => format!(
+        "Skipped at {at}: another execution of its job was under way, and {} of version {} passed it over.",
+        overlap.map_or("the overlap policy".to_owned(), |overlap| format!("the overlap policy {overlap}")),
+        job_version.0,
+    );
     /// It was cancelled before any worker had it.
     CancelledPending = "cancelled_while_pending" {
         at: Timestamp, with_its_job: bool,
@@ -224,7 +233,7 @@ pub(super) fn of(facts: &ExecutionFacts) -> Vec<Statement> {
 fn birth(facts: &ExecutionFacts) -> Past {
     let row = &facts.execution;
     let (at, due_at, job_version, token) = (row.materialised_at, row.due_at, row.job_version, row.made_under);
-    if row.skip_reason.is_some() {
+    if row.skip_reason.is_some_and(|reason| reason != SkipReason::Overlap) {
         let grace = definition(facts).map(|definition| definition.grace());
         return Past::SkippedMisfire { at, due_at, late: at.since(due_at), grace, job_version, token };
     }
@@ -356,10 +365,13 @@ fn end(facts: &ExecutionFacts) -> Option<Past> {
     let at = row.finished_at?;
     let max_attempts = policy(facts).map(|policy| policy.max_attempts);
     match row.state {
-        ExecutionState::Pending
-        | ExecutionState::Running
-        | ExecutionState::RetryWait
-        | ExecutionState::Skipped => None,
+        ExecutionState::Pending | ExecutionState::Running | ExecutionState::RetryWait => None,
+        ExecutionState::Skipped => {
+            let overlap = definition(facts).map(|definition| definition.overlap);
+            let job_version = row.job_version;
+            let is_overlap = row.skip_reason == Some(SkipReason::Overlap);
+            is_overlap.then_some(Past::SkippedOverlap { at, overlap, job_version })
+        }
         ExecutionState::Completed => Some(Past::Completed {
             at,
             attempt: row.attempts.saturating_add(1),

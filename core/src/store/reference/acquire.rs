@@ -1,6 +1,7 @@
 //! Execution leases: how they are granted, renewed, and put off.
 //!
-//! Only `Pending` is granted, waiting or not, but nothing of a paused job's fires: an older dispatch may start what a newer one is on its way
+//! Only `Pending` is granted, waiting or not, but nothing of a paused job's fires, and nothing against
+//! the overlap policy of its version (`overlap`): an older dispatch may start what a newer one is on its way
 //! for. The nonce stays in the row when the lease has ended, so that a late resend of the acquire that began
 //! it is told "never" instead of beginning another run.
 
@@ -14,6 +15,7 @@ use crate::limits::PAUSE_RECHECK;
 use crate::mark::{self, Mark};
 use crate::store::command::{AcquireExecution, AcquireExecutions, DeferExecutions, RenewExecutions};
 use crate::store::reference::Call;
+use crate::store::reference::overlap::Overlapping;
 use crate::store::reply::{AcquireReply, DeferReply, Grant, RenewReply};
 use crate::store::row::{ExecutionRow, RefusedAction, RefusedResource};
 use crate::time::{Span, Timestamp};
@@ -64,7 +66,11 @@ impl Call<'_> {
                 self.hold_back(item);
                 AcquireReply::NotNow { state }
             }
-            ExecutionState::Pending => self.grant_execution(ask, item),
+            ExecutionState::Pending => match self.judge_overlap(item.execution) {
+                Overlapping::Grant => self.grant_execution(ask, item),
+                Overlapping::PassedOver => AcquireReply::Never { state: ExecutionState::Skipped },
+                Overlapping::Waits => AcquireReply::NotNow { state },
+            },
             ExecutionState::RetryWait => {
                 mark::hit(Mark::AcquireTooEarly);
                 AcquireReply::NotNow { state }

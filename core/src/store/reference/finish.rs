@@ -133,7 +133,8 @@ impl Call<'_> {
             RunOutcome::Released | RunOutcome::Cancelled => self.set_back_or_cancel(&mut row, Span::ZERO),
         }
         let state = row.state;
-        self.tables.put_execution(row, self.changes);
+        self.tables.put_execution(row.clone(), self.changes);
+        self.free_slot(&row);
         state
     }
 

@@ -197,12 +197,20 @@ impl Call<'_> {
         let execution = self.tables.executions().get(&ask.execution);
         let anybody = self.bugs.has(Bug::CancelIgnoresTenant);
         match execution.filter(|row| row.tenant == ask.tenant || anybody) {
-            Some(row) => self.cancel(row.clone()),
+            Some(row) => {
+                let reply = self.cancel(row.clone());
+                let ended = self.tables.executions().get(&ask.execution).cloned();
+                if let (CancelReply::Cancelled { .. }, Some(ended)) = (&reply, ended) {
+                    self.free_slot(&ended);
+                }
+                reply
+            }
             None => CancelReply::NotFound,
         }
     }
 
-    fn cancel(&mut self, mut row: ExecutionRow) -> CancelReply {
+    /// What waits for its slot is lifted by the caller, where it is to be.
+    pub(super) fn cancel(&mut self, mut row: ExecutionRow) -> CancelReply {
         let was = row.state;
         match was {
             ExecutionState::Pending | ExecutionState::RetryWait => {

@@ -136,7 +136,8 @@ impl Call<'_> {
             }
             TakeOverEnd::Failed => self.settle(&mut row, ExecutionState::Failed),
         }
-        self.tables.put_execution(row, self.changes);
+        self.tables.put_execution(row.clone(), self.changes);
+        self.free_slot(&row);
         Some(())
     }
 

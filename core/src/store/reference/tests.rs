@@ -38,6 +38,7 @@ mod materialise;
 mod model;
 mod node;
 mod operator;
+mod overlap;
 mod sweep;
 
 const TENANT: TenantId = TenantId::from_u128(0x7e);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::execution::ExecutionState;
+use crate::execution::{ExecutionState, WaitReason};
 use crate::id::{ExecutionId, JobId};
 use crate::store::change::{Change, Delta};
 use crate::store::command::OutboxId;
@@ -42,7 +42,7 @@ impl Record for JobRow {
     }
 }
 
-/// Executions that wait for an instant, those that run, and the live ones of each job.
+/// Executions that wait for an instant, those that run, and of each job the live ones and those that wait for its slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecutionIndex {
     /// In `RetryWait`, or `Pending` with a waiting reason, by `next_try_at`.
@@ -51,6 +51,8 @@ pub struct ExecutionIndex {
     pub(in crate::store) running: BTreeSet<(Timestamp, ExecutionId)>,
     /// Not terminal, by job.
     pub(in crate::store) live: BTreeSet<(JobId, ExecutionId)>,
+    /// Waiting for their job's slot, by job and due time.
+    pub(in crate::store) buffered: BTreeSet<(JobId, Timestamp, ExecutionId)>,
 }
 
 impl ExecutionIndex {
@@ -76,6 +78,10 @@ impl ExecutionIndex {
     fn live_entry(row: &ExecutionRow) -> Option<(JobId, ExecutionId)> {
         (!row.state.is_terminal()).then_some((row.job, row.id))
     }
+
+    fn buffered_entry(row: &ExecutionRow) -> Option<(JobId, Timestamp, ExecutionId)> {
+        (row.waiting == Some(WaitReason::Buffered)).then_some((row.job, row.due_at, row.id))
+    }
 }
 
 impl Record for ExecutionRow {
@@ -100,6 +106,11 @@ impl Record for ExecutionRow {
             &mut index.live,
             before.and_then(ExecutionIndex::live_entry),
             after.and_then(ExecutionIndex::live_entry),
+        );
+        shift(
+            &mut index.buffered,
+            before.and_then(ExecutionIndex::buffered_entry),
+            after.and_then(ExecutionIndex::buffered_entry),
         );
     }
 

@@ -1,6 +1,6 @@
 //! An execution, and what is on record about it beside its own row.
 
-use fencepost_core::execution::{AttemptEnd, DeadLetterReason, SkipReason};
+use fencepost_core::execution::{AttemptEnd, DeadLetterReason, ExecutionState, SkipReason, WaitReason};
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, TenantId};
 use fencepost_core::job::Payload;
@@ -113,6 +113,27 @@ pub(super) async fn attempts(
         });
     }
     Ok(attempts)
+}
+
+/// Who holds its job's slot, by id; nobody where it does not wait for that.
+pub(super) async fn slot_holders(
+    conn: &mut PgConnection,
+    execution: &ExecutionRow,
+) -> Result<Vec<(ExecutionId, ExecutionState)>, Fault> {
+    if execution.waiting != Some(WaitReason::Buffered) {
+        return Ok(Vec::new());
+    }
+    let rows = sqlx::query!(
+        "SELECT id, state FROM execution
+         WHERE job = $1 AND tenant = $2 AND state IN ('pending', 'running', 'retry_wait') AND nonce_node IS NOT NULL
+         ORDER BY id::text LIMIT $3",
+        execution.job.as_uuid(),
+        execution.tenant.as_uuid(),
+        limit(EXPLAINED_OUTBOX_MAX),
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(|row| Ok((ExecutionId::from_uuid(row.id), read::state(&row.state)?))).collect()
 }
 
 /// Its dead letter.

@@ -126,6 +126,7 @@ struct FireColumns {
     materialised_at: i64,
     made_under: i64,
     state: String,
+    skip_reason: Option<String>,
 }
 
 impl FireColumns {
@@ -138,6 +139,10 @@ impl FireColumns {
             materialised_at: Timestamp::from_micros(self.materialised_at),
             made_under: FencingToken::from_i64(self.made_under),
             state: read::state(&self.state)?,
+            skip_reason: self
+                .skip_reason
+                .map(|name| read::named("execution.skip_reason", &name, SkipReason::from_name))
+                .transpose()?,
         }))
     }
 }
@@ -176,7 +181,7 @@ pub(super) async fn by_job(conn: &mut PgConnection, reading: &mut Reading<'_>) -
         conn,
         "verified_fire",
         &format!(
-            "SELECT job, id, fire, job_version, due_at, materialised_at, made_under, state FROM execution
+            "SELECT job, id, fire, job_version, due_at, materialised_at, made_under, state, skip_reason FROM execution
              WHERE occurrence = 'scheduled' AND fire >= '{from}'::int8 AND fire < '{to}'::int8
              ORDER BY job, fire, id"
         ),

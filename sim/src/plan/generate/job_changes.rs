@@ -7,7 +7,7 @@ use fencepost_core::job::JobDefinition;
 use fencepost_core::schedule::{Bounds, Schedule};
 use fencepost_core::time::Span;
 
-use super::jobs::{EVERY_FEW_MINUTES, misfire, retry};
+use super::jobs::{EVERY_FEW_MINUTES, misfire_beside, overlap, retry};
 use super::operators::{Ground, moment, once};
 use crate::fault::FaultKind;
 use crate::plan::{Action, Authority, Definition, JobIndex, OperatorAction, Timing};
@@ -124,7 +124,12 @@ fn other_definition(stream: &mut Stream, ground: &Ground<'_>, job: JobIndex) -> 
         1 => known.bounds,
         _ => Bounds::default(),
     };
-    let misfire = if stream.chance(PPM / 2) { misfire(stream) } else { known.misfire };
+    let (overlap, misfire) = if stream.chance(PPM / 2) {
+        let overlap = overlap(stream);
+        (overlap, misfire_beside(stream, overlap))
+    } else {
+        (known.overlap, known.misfire)
+    };
     let retry = if stream.chance(PPM / 4) { retry(stream) } else { known.retry.clone() };
-    Some(JobDefinition { schedule, bounds, misfire, retry, ..known.clone() })
+    Some(JobDefinition { schedule, bounds, misfire, overlap, retry, ..known.clone() })
 }

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use fencepost_core::id::JobId;
-use fencepost_core::job::{DeadLetters, HandlerName, HandlerRef, JobDefinition, Payload, StoredDefinition};
+use fencepost_core::job::{
+    DeadLetters, HandlerName, HandlerRef, JobDefinition, Overlap, Payload, StoredDefinition,
+};
 use fencepost_core::retry::RetryPolicy;
 use fencepost_core::schedule::misfire::MisfirePolicy;
 use fencepost_core::schedule::{Bounds, CronExpr, GapPolicy, RepeatPolicy, Schedule, Zone};
@@ -62,6 +64,7 @@ fn job(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> JobSpec {
         name: HandlerName::parse(stream.pick::<&str>(&HANDLERS)).expect("a valid name"),
         version: if new_version { NEW_VERSION } else { 1 },
     };
+    let overlap = overlap(stream);
     let definition = JobDefinition {
         name: format!("job {index}").into(),
         handler,
@@ -69,7 +72,8 @@ fn job(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> JobSpec {
         bounds: bounds(stream, scene),
         schedule,
         run_if_past: stream.chance(PPM / 4),
-        misfire: misfire(stream),
+        misfire: misfire_beside(stream, overlap),
+        overlap,
         misfire_grace: Span::from_millis(stream.between(1_000, 30_000)),
         retry: retry(stream),
         attempt_timeout: timeout,
@@ -212,7 +216,30 @@ fn bounds(stream: &mut Stream, scene: &Scene<'_>) -> Bounds {
     }
 }
 
-pub(super) fn misfire(stream: &mut Stream) -> MisfirePolicy {
+/// Half of the jobs limit overlap.
+pub(super) fn overlap(stream: &mut Stream) -> Overlap {
+    match stream.below(12) {
+        0..6 => Overlap::Allow,
+        6..8 => Overlap::Skip,
+        8..10 => Overlap::BufferOne,
+        _ => Overlap::CancelRunning,
+    }
+}
+
+/// A misfire policy that does not contradict the overlap: no more is caught up than may run or wait.
+pub(super) fn misfire_beside(stream: &mut Stream, overlap: Overlap) -> MisfirePolicy {
+    let most = match overlap {
+        Overlap::Allow => u32::MAX,
+        Overlap::Skip | Overlap::CancelRunning => 1,
+        Overlap::BufferOne => 2,
+    };
+    match misfire(stream) {
+        MisfirePolicy::CatchUp { cap, window } => MisfirePolicy::CatchUp { cap: cap.min(most), window },
+        other @ (MisfirePolicy::FireOnce | MisfirePolicy::Skip) => other,
+    }
+}
+
+fn misfire(stream: &mut Stream) -> MisfirePolicy {
     match stream.below(20) {
         0..12 => MisfirePolicy::FireOnce,
         12..17 => MisfirePolicy::CatchUp {

@@ -1,0 +1,156 @@
+//! Overlap policies through the API on the real stack: a target that answers when it is told to, and executions that come
+//! while another of their job is with it.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::routing::post;
+use fencepost_tests::{own_database, waiting};
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, Semaphore};
+use uuid::Uuid;
+
+use super::stack::{Stack, database_of};
+use super::{PATIENCE, holds};
+
+/// Answers as often as it is told to, and knows whom it was called for.
+#[derive(Clone)]
+struct Target {
+    called: Arc<Mutex<Vec<String>>>,
+    answers: Arc<Semaphore>,
+    url: String,
+}
+
+impl Target {
+    async fn start() -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a loopback port");
+        let url = format!("http://{}/", listener.local_addr().expect("it is bound"));
+        let target = Self { called: Arc::default(), answers: Arc::new(Semaphore::new(0)), url };
+        let router = Router::new().route("/", post(Self::called)).with_state(target.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        target
+    }
+
+    async fn called(State(target): State<Self>, headers: HeaderMap) -> &'static str {
+        let id = headers.get("fencepost-execution-id").and_then(|id| id.to_str().ok());
+        target.called.lock().await.push(id.expect("every call says for which execution").to_owned());
+        target.answers.acquire().await.expect("nobody closes it").forget();
+        "done"
+    }
+
+    async fn is_called_for(&self, execution: &str) {
+        waiting::until(&format!("a call for {execution}"), PATIENCE, async || {
+            self.called.lock().await.iter().any(|id| id == execution).then_some(())
+        })
+        .await;
+    }
+}
+
+async fn limited(stack: &Stack, target: &Target, overlap: &str) -> Uuid {
+    stack
+        .job(json!({
+            "name": overlap, "handler": {"name": "http"}, "payload": {"url": target.url, "method": "POST"},
+            "schedule": {"kind": "manual"}, "overlap": overlap,
+        }))
+        .await
+}
+
+async fn trigger(stack: &Stack, job: Uuid) -> String {
+    let (status, made) = stack.post(&format!("/v1/jobs/{job}/trigger"), Value::Null).await;
+    assert_eq!(status, 201, "{made}");
+    made["id"].as_str().expect("it has an id").to_owned()
+}
+
+async fn becomes(stack: &Stack, execution: &str, state: &str) {
+    waiting::until(&format!("{execution} is {state}"), PATIENCE, async || {
+        let (_, shown) = stack.get(&format!("/v1/executions/{execution}")).await;
+        (shown["state"] == state).then_some(())
+    })
+    .await;
+}
+
+/// The first statement with this code, once there is one.
+async fn is_told(stack: &Stack, execution: &str, code: &str) -> Value {
+    waiting::until(&format!("{execution}: {code}"), PATIENCE, async || {
+        let (_, told) = stack.get(&format!("/v1/executions/{execution}/explain")).await;
+        let lists = ["past", "now"].iter().filter_map(|list| told[*list].as_array());
+        lists.flatten().find(|statement| statement["code"] == code).cloned()
+    })
+    .await
+}
+
+async fn ends_well(stack: Stack) {
+    let url = stack.end().await;
+    holds(&url).await;
+    own_database::drop(&database_of(&url)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn under_skip_what_comes_while_another_runs_is_passed_over_and_told_why() {
+    let stack = Stack::prepare("overlap_skip").await.start().await;
+    let target = Target::start().await;
+    let job = limited(&stack, &target, "skip").await;
+    let first = trigger(&stack, job).await;
+    target.is_called_for(&first).await;
+    let second = trigger(&stack, job).await;
+    becomes(&stack, &second, "skipped").await;
+    let told = is_told(&stack, &second, "skipped_overlap").await;
+    assert_eq!(told["overlap"], "skip", "{told}");
+    target.answers.add_permits(1);
+    becomes(&stack, &first, "completed").await;
+    target.answers.add_permits(1);
+    let third = trigger(&stack, job).await;
+    becomes(&stack, &third, "completed").await;
+    ends_well(stack).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn under_buffer_one_the_first_waits_behind_what_runs_and_follows_it_at_once() {
+    let stack = Stack::prepare("overlap_buffer").await.start().await;
+    let target = Target::start().await;
+    let job = limited(&stack, &target, "buffer_one").await;
+    let first = trigger(&stack, job).await;
+    target.is_called_for(&first).await;
+    let second = trigger(&stack, job).await;
+    let told = is_told(&stack, &second, "waiting_buffered").await;
+    assert_eq!((&told["behind"], &told["behind_state"]), (&json!(first), &json!("running")), "{told}");
+    let third = trigger(&stack, job).await;
+    becomes(&stack, &third, "skipped").await;
+    target.answers.add_permits(2);
+    becomes(&stack, &first, "completed").await;
+    becomes(&stack, &second, "completed").await;
+    ends_well(stack).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn under_cancel_running_the_later_one_takes_the_place_of_what_runs() {
+    let stack = Stack::prepare("overlap_cancel").await.start().await;
+    let target = Target::start().await;
+    let job = limited(&stack, &target, "cancel_running").await;
+    let first = trigger(&stack, job).await;
+    target.is_called_for(&first).await;
+    let second = trigger(&stack, job).await;
+    becomes(&stack, &first, "cancelled").await;
+    target.is_called_for(&second).await;
+    // One for each call: the first was closed, and its answer goes nowhere.
+    target.answers.add_permits(2);
+    becomes(&stack, &second, "completed").await;
+    ends_well(stack).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn contradictory_policies_are_refused_with_the_field_named() {
+    let stack = Stack::prepare("overlap_refused").await;
+    for (overlap, cap) in [("skip", 2), ("buffer_one", 3), ("cancel_running", 2)] {
+        let definition = json!({
+            "name": "n", "handler": {"name": "noop"}, "overlap": overlap, "misfire": {"catch_up": {"cap": cap}},
+            "schedule": {"kind": "cron", "expr": "* * * * *"},
+        });
+        let (status, refused) = stack.post("/v1/jobs", definition).await;
+        assert_eq!(status, 400, "{refused}");
+        assert!(refused.to_string().contains("/overlap"), "{refused}");
+    }
+    ends_well(stack).await;
+}
