@@ -218,6 +218,17 @@ bugs! {
     PauseForgetsBacklog = "pause-forgets-backlog",
     /// The scheduler records fires of before an edit under the version that it made. `no-phantom-fire`.
     EditTakesFiresBefore = "edit-takes-fires-before",
+    // Of pauses of tenants and queues.
+    /// The store grants executions while their tenant is paused. `paused-is-silent`.
+    AcquireIgnoresTenantPause = "acquire-ignores-tenant-pause",
+    /// The store grants executions while their queue is paused. `paused-is-silent`.
+    AcquireIgnoresQueuePause = "acquire-ignores-queue-pause",
+    /// The store grants what was triggered by hand whatever is paused. `paused-is-silent`.
+    ManualIgnoresTenantPause = "manual-ignores-tenant-pause",
+    /// A resume lets nothing go of what its pause held back. `due-work-ends`.
+    ResumeLiftsNothing = "resume-lifts-nothing",
+    /// Partition owners do not pick up what a resume left waiting. `due-work-ends`.
+    OwnersLiftNothing = "owners-lift-nothing",
     // Of dead letters.
     /// The store gives a replay a key of its own where the origin's was asked for. `effect-once-per-key`.
     ReplayGetsOwnKey = "replay-gets-own-key",

@@ -195,6 +195,10 @@ named!(
         UnreadableDefinition = "unreadable_definition",
         /// Its job is paused. A resume ends the wait.
         JobPaused = "job_paused",
+        /// Its tenant is paused. The resume ends the wait.
+        TenantPaused = "tenant_paused",
+        /// Its tenant has paused its handler's queue. The resume ends the wait.
+        QueuePaused = "queue_paused",
     }
 );
 

@@ -11,7 +11,7 @@
 //! - [`invariant`]: the catalogue. - [`leases`]: leadership and partitions. - [`executions`]: states, tokens, budgets.
 //! - [`ends`]: why runs ended, and that it was recorded.
 //! - [`ledger`], [`fires`], [`calendar`]: fires. - [`dispatch`]: the outbox. - [`runs`]: handlers and what they call.
-//! - [`changes`]: edits, pauses and resumes.
+//! - [`changes`]: edits, pauses and resumes. - [`pauses`]: of tenants and queues.
 //! - [`claims`]: that rows are as replies say.
 //! - [`dead_letters`]: replays and purges.
 //! - [`records`]: dead letters, refusals, repairs, tenants, nothing forgotten. - [`drains`]: what a drain leaves.
@@ -33,6 +33,7 @@ mod leases;
 mod ledger;
 mod local_clock;
 mod mirror;
+mod pauses;
 mod records;
 mod recovery;
 mod runs;
@@ -244,6 +245,7 @@ impl Oracles {
         grants?;
         if changes.is_empty() {
             changes::check(&commit, &self.mirror, changes)?;
+            pauses::check(&commit, &self.mirror, changes)?;
             return self.records.check(&commit, &self.mirror, changes);
         }
         self.check_whole(&commit, changes)
@@ -265,6 +267,7 @@ impl Oracles {
             Change::Execution(delta) => {
                 let heard = self.runs.take_heard(commit, delta);
                 changes::check_start(commit, &self.mirror, delta)?;
+                pauses::check_execution(commit, &self.mirror, delta)?;
                 self.executions.check_change(commit, &self.mirror, delta, heard, latest)?;
                 match (&delta.before, &delta.after) {
                     (None, Some(row)) => self.ledger.check_birth(commit, &self.mirror, row),
@@ -281,6 +284,7 @@ impl Oracles {
             | Change::DeadLetter(_)
             | Change::Refusal(_)
             | Change::Request(_)
+            | Change::Pause(_)
             | Change::Malformed(_) => Ok(()),
         }
     }
@@ -289,6 +293,7 @@ impl Oracles {
     /// command that changes one is guarded by one.
     fn check_whole(&mut self, commit: &Commit<'_>, changes: &[Change]) -> Result<(), Violation> {
         changes::check(commit, &self.mirror, changes)?;
+        pauses::check(commit, &self.mirror, changes)?;
         self.ledger.check_materialise(commit, &self.mirror, changes)?;
         for change in changes {
             match change {
@@ -304,6 +309,7 @@ impl Oracles {
                 | Change::SkippedRange(_)
                 | Change::Refusal(_)
                 | Change::Request(_)
+                | Change::Pause(_)
                 | Change::Malformed(_) => {}
             }
         }

@@ -9,6 +9,7 @@
 //! - `acquire`: execution leases, their renewal, and putting off. - `finish`: the ends of runs.
 //! - `sweep`: what is found and repaired. - `operator`: tenants, jobs, triggers, cancels.
 //! - `change_job`: edits, pauses and resumes. - `dead_letters`: replays and purges.
+//! - `pause`: pauses of tenants and queues.
 //! - `transition`: the one way in which an execution changes its state. - `refusal`: the record of refusals.
 //!
 //! A command that picks rows picks the first by key. Where several connections act at once a store may pass over
@@ -38,6 +39,7 @@ mod lease;
 mod materialise;
 mod node;
 mod operator;
+mod pause;
 mod refusal;
 mod sweep;
 #[cfg(test)]
@@ -119,6 +121,7 @@ impl ReferenceStore {
             Command::DeleteJob(ask) => Reply::JobDeleted(call.delete_job(ask)),
             Command::TriggerJob(ask) => Reply::JobTriggered(call.trigger_job(ask)),
             Command::CancelExecution(ask) => Reply::ExecutionCancelled(call.cancel_execution(ask)),
+            Command::SetPause(ask) => Reply::PauseSet(call.set_pause(ask)),
             Command::ReplayDeadLetter(ask) => Reply::DeadLetterReplayed(call.replay_dead_letter(ask)),
             Command::ReplayDeadLetters(ask) => Reply::DeadLettersReplayed(call.replay_dead_letters(ask)),
             Command::PurgeDeadLetter(ask) => Reply::DeadLetterPurged(call.purge_dead_letter(ask)),

@@ -6,7 +6,8 @@
 //! What a pause of its job holds back is not granted. Whether a job is paused is asked twice: by the statement's own
 //! snapshot, and once more for the whole batch when its rows are held, since a snapshot taken before a row was waited
 //! for knows nothing of a pause that was committed before the row's last change (`no_job_is_paused` begins such a
-//! batch anew). That it is held back is written while the job is locked against a resume, which lifts it.
+//! batch anew; `no_pause_is_over` does for pauses of tenants and queues, of which mostly none is in force, which is asked
+//! once per batch). That it is held back is written while the job is or the pause locked against a resume, which lifts it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +26,7 @@ use super::context::{Context, micros};
 use super::fault::Fault;
 use super::leases::stored_nonce;
 use super::read;
+use super::set_pause;
 
 /// How often a batch goes round.
 const ROUNDS_MAX: u32 = 3;
@@ -40,8 +42,15 @@ pub(super) async fn acquire(
         grant(conn, ask, &mut now, &mut replies).await?;
         if replies.iter().any(Option::is_none) {
             let held_back = explain(cx, conn, ask, &mut now, &mut replies).await?;
-            if !held_back.is_empty() {
-                hold_back(conn, ask, now, &held_back, &mut replies).await?;
+            if !held_back.by_job.is_empty() {
+                hold_back(conn, ask, now, &held_back.by_job, &mut replies).await?;
+            }
+            if !held_back.by_pause.is_empty() {
+                let open: BTreeMap<_, _> =
+                    open_items(ask, &replies).into_iter().map(|(id, (at, _))| (id, at)).collect();
+                for id in set_pause::hold_back(conn, ask, now, &held_back.by_pause).await? {
+                    replies[open[&id]] = Some(AcquireReply::NotNow { state: ExecutionState::Pending });
+                }
             }
         }
         if replies.iter().all(Option::is_some) {
@@ -81,7 +90,7 @@ async fn grant(
         r#"WITH clock AS MATERIALIZED (SELECT store_now($1) AS now), granted AS (
            UPDATE execution e SET state = 'running', token = e.token + 1, owner = $2, nonce = i.nonce,
              nonce_node = $2, expires_at = c.now + $3::int8, start_seen = false, waiting = NULL,
-             next_try_at = NULL, waits = 0, redispatches = 0, started_at = NULL,
+             held_by = NULL, next_try_at = NULL, waits = 0, redispatches = 0, started_at = NULL,
              published_at = greatest(least(i.published_at, c.now), e.materialised_at),
              received_at = greatest(c.now - i.held, least(i.published_at, c.now), e.materialised_at),
              leased_at = greatest(c.now, e.materialised_at),
@@ -94,10 +103,15 @@ async fn grant(
              AND (e.nonce_node IS DISTINCT FROM $2 OR e.nonce <> i.nonce)
              AND (e.occurrence <> 'scheduled'
                OR (SELECT p.id FROM job p WHERE p.id = e.job AND p.standing = 'paused') IS NULL)
+             AND ((SELECT p.id FROM pause p WHERE p.ended_at IS NULL LIMIT 1) IS NULL
+               OR (SELECT p.id FROM pause p WHERE p.tenant = e.tenant AND p.ended_at IS NULL AND (p.scope = 'tenant'
+                 OR p.handler || '/' || p.handler_version = (SELECT queue_of(v.definition) FROM job_version v
+                   WHERE v.job = e.job AND v.version = e.job_version)) LIMIT 1) IS NULL)
            RETURNING e.id, e.job, e.occurrence, e.token, e.attempts, e.due_at, e.leased_at, e.cancel_requested,
              c.now),
            last_look AS MATERIALIZED (
-             SELECT no_job_is_paused(array_agg(job) FILTER (WHERE occurrence = 'scheduled')) AS passed FROM granted)
+             SELECT no_job_is_paused(array_agg(job) FILTER (WHERE occurrence = 'scheduled'))
+               AND no_pause_is_over(array_agg(id)) AS passed FROM granted)
            SELECT g.id AS "id!", g.token AS "token!", g.attempts AS "attempts!", g.due_at AS "due_at!",
              g.leased_at AS "leased_at!", g.cancel_requested AS "cancel_requested!", g.now AS "now!"
            FROM granted g, last_look l WHERE l.passed"#,
@@ -140,6 +154,8 @@ struct HeldColumns {
     is_waiting: bool,
     /// Whether it is of a fire whose job is paused.
     is_paused: bool,
+    /// The pause of its tenant or queue, the tenant's first.
+    pause: Option<Uuid>,
 }
 
 /// What becomes of an item that was not granted.
@@ -147,26 +163,40 @@ enum Answer {
     Reply(AcquireReply),
     /// Its job is paused, and that is to be recorded.
     HoldBack,
+    /// Its tenant or queue is paused by this, and that is to be recorded.
+    HoldFor(Uuid),
     /// It could be granted.
     Open,
 }
 
+/// What is to be held back.
+#[derive(Default)]
+struct HeldBack {
+    /// With its job, which is paused.
+    by_job: BTreeMap<ExecutionId, Uuid>,
+    /// With the pause of its tenant or queue.
+    by_pause: BTreeMap<ExecutionId, Uuid>,
+}
+
 /// Answers what was not granted, as things stand. Leaves open what could be granted by now, and what is to be held
-/// back, which it returns with its job.
+/// back, which it returns.
 async fn explain(
     cx: &Context<'_>,
     conn: &mut PgConnection,
     ask: &AcquireExecutions,
     now: &mut Option<i64>,
     replies: &mut [Option<AcquireReply>],
-) -> Result<BTreeMap<ExecutionId, Uuid>, Fault> {
+) -> Result<HeldBack, Fault> {
     let ids: Vec<Uuid> = open_items(ask, replies).keys().map(|id| id.as_uuid()).collect();
     let rows = sqlx::query_as!(
         HeldColumns,
         r#"SELECT e.id, e.state, e.token, e.attempts, e.nonce, e.nonce_node, e.expires_at, e.due_at, e.leased_at,
            e.cancel_requested, e.job, e.waiting IS NOT NULL AS "is_waiting!",
            e.occurrence = 'scheduled' AND (
-             SELECT p.id FROM job p WHERE p.id = e.job AND p.standing = 'paused') IS NOT NULL AS "is_paused!"
+             SELECT p.id FROM job p WHERE p.id = e.job AND p.standing = 'paused') IS NOT NULL AS "is_paused!",
+           (SELECT p.id FROM pause p WHERE p.tenant = e.tenant AND p.ended_at IS NULL AND (p.scope = 'tenant'
+             OR p.handler || '/' || p.handler_version = (SELECT queue_of(v.definition) FROM job_version v
+               WHERE v.job = e.job AND v.version = e.job_version)) ORDER BY p.scope DESC LIMIT 1) AS "pause?"
          FROM unnest($1::uuid[]) AS i (id) JOIN execution e ON e.id = ANY (ARRAY[i.id])"#,
         &ids,
     )
@@ -177,7 +207,7 @@ async fn explain(
         None => *now.insert(cx.clock(conn).await?),
     };
     let rows: BTreeMap<Uuid, HeldColumns> = rows.into_iter().map(|row| (row.id, row)).collect();
-    let mut held_back = BTreeMap::new();
+    let mut held_back = HeldBack::default();
     for (at, item) in ask.items.iter().enumerate() {
         if replies[at].is_some() {
             continue;
@@ -189,7 +219,10 @@ async fn explain(
         match answer(row, ask.node, item, Timestamp::from_micros(now))? {
             Answer::Reply(reply) => replies[at] = Some(reply),
             Answer::HoldBack => {
-                held_back.insert(item.execution, row.job);
+                held_back.by_job.insert(item.execution, row.job);
+            }
+            Answer::HoldFor(pause) => {
+                held_back.by_pause.insert(item.execution, pause);
             }
             Answer::Open => {}
         }
@@ -256,11 +289,19 @@ fn answer(row: &HeldColumns, node: NodeId, item: &AcquireExecution, now: Timesta
             None => AcquireReply::Never { state },
         }));
     }
+    if let (ExecutionState::Pending, false, false, Some(pause)) =
+        (state, row.is_paused, row.is_waiting, row.pause)
+    {
+        return Ok(Answer::HoldFor(pause));
+    }
     Ok(match state {
         ExecutionState::Pending if row.is_paused && row.is_waiting => {
             Answer::Reply(AcquireReply::NotNow { state })
         }
         ExecutionState::Pending if row.is_paused => Answer::HoldBack,
+        ExecutionState::Pending if row.pause.is_some() && row.is_waiting => {
+            Answer::Reply(AcquireReply::NotNow { state })
+        }
         ExecutionState::Pending if row.token == i64::MAX => Answer::Reply(AcquireReply::Never { state }),
         ExecutionState::Pending => Answer::Open,
         ExecutionState::RetryWait => Answer::Reply(AcquireReply::NotNow { state }),

@@ -180,7 +180,7 @@ impl LockedExecutions {
             "UPDATE execution e SET state = i.state, owner = i.owner, expires_at = i.expires_at,
                start_seen = i.start_seen, cancel_requested = i.cancel_requested, attempts = i.attempts,
                rescues = i.rescues, lost_starts = i.lost_starts, next_try_at = i.next_try_at,
-               waiting = i.waiting, waits = i.waits, dispatch_no = i.dispatch_no,
+               waiting = i.waiting, held_by = CASE WHEN i.waiting = e.waiting THEN e.held_by END, waits = i.waits, dispatch_no = i.dispatch_no,
                dispatched_at = i.dispatched_at, redispatches = i.redispatches, started_at = i.started_at,
                finished_at = i.finished_at, lag_clamped = i.lag_clamped, error = i.error
              FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::int8[], $5::bool[], $6::bool[], $7::int4[],

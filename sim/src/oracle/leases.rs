@@ -168,7 +168,7 @@ pub(super) fn check_grants(commit: &Commit<'_>, mirror: &Mirror) -> Result<(), V
 }
 
 /// What is pending is granted to whoever asks first, except to a resend of the acquire whose lease has ended, and
-/// unless a pause of its job holds it back.
+/// unless a pause holds it back.
 fn check_execution_grants(
     commit: &Commit<'_>,
     mirror: &Mirror,

@@ -1,6 +1,7 @@
 //! Execution leases: how they are granted, renewed, and put off.
 //!
-//! Only `Pending` is granted, waiting or not, but nothing of a paused job's fires: an older dispatch may start what a newer one is on its way
+//! Only `Pending` is granted, waiting or not, but nothing of a paused job's fires and nothing of what a paused tenant or
+//! queue has: an older dispatch may start what a newer one is on its way
 //! for. The nonce stays in the row when the lease has ended, so that a late resend of the acquire that began
 //! it is told "never" instead of beginning another run.
 
@@ -64,7 +65,14 @@ impl Call<'_> {
                 self.hold_back(item);
                 AcquireReply::NotNow { state }
             }
-            ExecutionState::Pending => self.grant_execution(ask, item),
+            ExecutionState::Pending => match self.pause_over(row) {
+                Some((pause, reason)) => {
+                    let row = row.clone();
+                    self.hold_for_pause(&row, pause, reason);
+                    AcquireReply::NotNow { state }
+                }
+                None => self.grant_execution(ask, item),
+            },
             ExecutionState::RetryWait => {
                 mark::hit(Mark::AcquireTooEarly);
                 AcquireReply::NotNow { state }
@@ -144,6 +152,7 @@ impl Call<'_> {
         row.expires_at = self.now.plus(ask.ttl);
         row.sign = LeaseSign::None;
         row.waiting = None;
+        row.held_by = None;
         row.next_try_at = None;
         row.waits = 0;
         row.redispatches = 0;
