@@ -7,6 +7,7 @@ pub(crate) mod changes;
 pub(crate) mod dead_letters;
 pub(crate) mod leases;
 pub(crate) mod operators;
+pub(crate) mod pauses;
 pub(crate) mod schedulers;
 pub(crate) mod workers;
 
@@ -23,6 +24,7 @@ pub(crate) fn all() -> Vec<Case> {
         operators::cases(),
         changes::cases(),
         changes::met(),
+        pauses::cases(),
         dead_letters::cases(),
     ]
     .into_iter()
