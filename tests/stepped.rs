@@ -44,7 +44,7 @@ use std::collections::BTreeSet;
 
 use authority::{Row, Standing, standing};
 use case::{Case, Meeting};
-use cases::{all, batches, changes, dead_letters, leases, operators, schedulers, workers};
+use cases::{all, batches, changes, dead_letters, leases, operators, pauses, schedulers, workers};
 use database::Database;
 use fencepost_core::store::command::CommandKind;
 use judgement::{Tally, Wrong};
@@ -170,6 +170,11 @@ async fn a_change_is_of_the_version_and_the_watermark_that_it_was_planned_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_acts_by_a_job_meets_its_change() {
     play("changed", changes::met()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_pause_reaches_meets_the_pause_and_its_resume() {
+    play("paused", pauses::cases()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -231,6 +231,17 @@ bugs! {
     EndLiftsNothing = "end-lifts-nothing",
     /// The end of a run lifts what waits for the slot without an outbox row. `atomic-dispatch`.
     LiftWithoutOutbox = "lift-without-outbox",
+    // Of pauses of tenants and queues.
+    /// The store grants executions while their tenant is paused. `paused-is-silent`.
+    AcquireIgnoresTenantPause = "acquire-ignores-tenant-pause",
+    /// The store grants executions while their queue is paused. `paused-is-silent`.
+    AcquireIgnoresQueuePause = "acquire-ignores-queue-pause",
+    /// The store grants what was triggered by hand whatever is paused. `paused-is-silent`.
+    ManualIgnoresTenantPause = "manual-ignores-tenant-pause",
+    /// A resume lets nothing go of what its pause held back. `due-work-ends`.
+    ResumeLiftsNothing = "resume-lifts-nothing",
+    /// Partition owners do not pick up what a resume left waiting. `due-work-ends`.
+    OwnersLiftNothing = "owners-lift-nothing",
     // Of dead letters.
     /// The store gives a replay a key of its own where the origin's was asked for. `effect-once-per-key`.
     ReplayGetsOwnKey = "replay-gets-own-key",

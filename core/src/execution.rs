@@ -199,6 +199,10 @@ named!(
         JobPaused = "job_paused",
         /// Another execution of its job is under way. The end of that lifts it.
         Buffered = "buffered",
+        /// Its tenant is paused. The resume ends the wait.
+        TenantPaused = "tenant_paused",
+        /// Its tenant has paused its handler's queue. The resume ends the wait.
+        QueuePaused = "queue_paused",
     }
 );
 

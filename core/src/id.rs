@@ -108,6 +108,10 @@ uuid_id!(
     ExecutionId
 );
 uuid_id!(
+    /// One pause of a tenant or of a handler queue, from its beginning to its end.
+    PauseId
+);
+uuid_id!(
     /// One process, from its start to its end. A restart is another node.
     NodeId
 );

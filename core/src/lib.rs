@@ -23,6 +23,7 @@ pub mod limits;
 pub mod mark;
 pub mod message;
 pub mod partition;
+pub mod pause;
 pub mod replay;
 pub mod retry;
 pub mod schedule;

@@ -42,6 +42,13 @@ pub const UNRECORDED_VERSIONS_MAX: u32 = 16;
 pub const PAUSE_RECHECK: Span = Span::from_secs(300);
 /// After how long an execution that waits for its job's slot is looked at again, should no end lift it first.
 pub const OVERLAP_RECHECK: Span = Span::from_secs(300);
+/// After how long an execution that a pause of its tenant or queue holds back comes due by itself; and for how long,
+/// after a resume that could not let all go at once, partition owners look for what is left.
+pub const HELD_RECHECK: Span = Span::from_secs(24 * 3_600);
+/// Pauses of one tenant that are in force, at which the API takes no more.
+pub const PAUSES_MAX: usize = 100;
+/// Pauses of a tenant, or of a queue, that have ended and are still told, the latest.
+pub const TOLD_PAUSES_MAX: usize = 20;
 /// Characters of an operator's name.
 pub const ACTOR_CHARS_MAX: usize = 200;
 /// Characters of an operator's reason.

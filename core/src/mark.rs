@@ -146,6 +146,20 @@ marks! {
     OverlapCancelled = "overlap-cancelled",
     /// A later fire took the place of one that waited for the slot.
     OverlapDisplaced = "overlap-displaced",
+    /// A tenant was paused.
+    TenantPaused = "tenant-paused",
+    /// A queue was paused.
+    QueuePaused = "queue-paused",
+    /// A pause of a tenant or a queue ended.
+    PauseEnded = "pause-ended",
+    /// A pause or a resume of a tenant or a queue was asked for again.
+    SetPauseRepeated = "set-pause-repeated",
+    /// A message arrived whose tenant is paused.
+    AcquireMetTenantPause = "acquire-met-tenant-pause",
+    /// A message arrived whose queue is paused.
+    AcquireMetQueuePause = "acquire-met-queue-pause",
+    /// A partition's owner picked up what a resume had left waiting.
+    LiftedByOwner = "lifted-by-owner",
     /// A backlog reached over a change of its job.
     BacklogOverChange = "backlog-over-change",
     /// A dead letter was replayed.

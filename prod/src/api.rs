@@ -5,7 +5,7 @@
 //! names that tenant: an id of another tenant is as absent as one that never was (404).
 //!
 //! - [`state`]: what handlers share. - [`auth`]: whose request it is. - [`problem`]: how errors look.
-//! - [`jobs`], [`job_changes`], [`executions`], [`fires`], [`explain`], [`dead_letters`], [`replays`]: the resources.
+//! - [`jobs`], [`job_changes`], [`pauses`], [`executions`], [`fires`], [`explain`], [`dead_letters`], [`replays`]: the resources.
 //! - [`operations`]: health, readiness, metrics.
 
 use axum::Router;
@@ -24,6 +24,7 @@ mod fires;
 mod job_changes;
 mod jobs;
 mod operations;
+mod pauses;
 mod problem;
 mod query;
 mod replays;
@@ -51,6 +52,12 @@ const REQUEST_LIMIT: std::time::Duration = std::time::Duration::from_secs(15);
         job_changes::resume,
         jobs::delete,
         jobs::trigger,
+        pauses::show_tenant,
+        pauses::pause_tenant,
+        pauses::resume_tenant,
+        pauses::list_queues,
+        pauses::pause_queue,
+        pauses::resume_queue,
         fires::of_job,
         fires::of_definition,
         fires::ledger,
@@ -88,6 +95,12 @@ pub fn tenants(state: ApiState) -> Router {
         .route("/v1/jobs/{id}/fires", get(fires::of_job))
         .route("/v1/jobs/{id}/ledger", get(fires::ledger))
         .route("/v1/jobs/{id}/explain", get(explain::job))
+        .route("/v1/tenant", get(pauses::show_tenant))
+        .route("/v1/tenant/pause", post(pauses::pause_tenant))
+        .route("/v1/tenant/resume", post(pauses::resume_tenant))
+        .route("/v1/queues", get(pauses::list_queues))
+        .route("/v1/queues/{handler}/{version}/pause", post(pauses::pause_queue))
+        .route("/v1/queues/{handler}/{version}/resume", post(pauses::resume_queue))
         .route("/v1/preview", post(fires::of_definition))
         .route("/v1/dead-letters", get(dead_letters::list))
         .route("/v1/dead-letters/replay", post(replays::many))

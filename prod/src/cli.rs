@@ -20,6 +20,7 @@ mod dead_letters;
 mod explain;
 mod jobs;
 mod migrate;
+mod pauses;
 mod tenant;
 mod verify;
 
@@ -57,7 +58,12 @@ enum Command {
     Migrate(DatabaseArguments),
     /// Run schedulers, workers and the API, as the settings say.
     Serve(ServeArguments),
-    /// Tenants and their keys.
+    /// Queues: list those that the tenant's jobs go to, pause and resume the tenant's work there, through the API.
+    Queues {
+        #[command(subcommand)]
+        command: pauses::Queues,
+    },
+    /// Tenants: make one in the database; show, pause and resume the one whose key it is, through the API.
     Tenant {
         #[command(subcommand)]
         command: TenantCommand,
@@ -78,6 +84,13 @@ enum CronCommand {
 enum TenantCommand {
     /// Make a tenant and print its first key, which is shown only now.
     Create(tenant::Create),
+    /// Show the tenant whose key is given: what of it is paused, and what was. Asks the API.
+    Show(pauses::Look),
+    /// Pause all work of the tenant whose key is given: nothing starts, and all of it waits. Asks the API; does it with
+    /// --yes.
+    Pause(pauses::Stand),
+    /// Resume all work of the tenant whose key is given: what has waited starts. Asks the API; does it with --yes.
+    Resume(pauses::Stand),
 }
 
 /// Where the settings come from.
@@ -148,6 +161,16 @@ fn run(command: Command) -> Result<(), Failure> {
             let settings = settings(&create.database)?;
             runtime()?.block_on(create.run(&settings))
         }
+        Command::Tenant { command: TenantCommand::Show(look) } => {
+            runtime()?.block_on(pauses::show_tenant(&look))
+        }
+        Command::Tenant { command: TenantCommand::Pause(stand) } => {
+            runtime()?.block_on(pauses::stand_tenant(&stand, "pause"))
+        }
+        Command::Tenant { command: TenantCommand::Resume(stand) } => {
+            runtime()?.block_on(pauses::stand_tenant(&stand, "resume"))
+        }
+        Command::Queues { command } => runtime()?.block_on(command.run()),
         Command::Serve(serve) => {
             let mut settings = settings(&serve.database)?;
             if !serve.role.is_empty() {

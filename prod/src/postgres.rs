@@ -68,6 +68,7 @@ mod refusals;
 mod renew;
 mod repair;
 mod return_outbox;
+mod set_pause;
 mod sweep;
 mod tenants;
 pub(crate) mod verification;
@@ -210,6 +211,7 @@ async fn run(cx: &Context<'_>, conn: &mut PgConnection, command: &Command) -> Re
         Command::DeleteJob(ask) => job_lifecycle::delete(cx, conn, ask).await,
         Command::TriggerJob(ask) => job_lifecycle::trigger(cx, conn, ask).await,
         Command::CancelExecution(ask) => cancel::cancel(cx, conn, ask).await,
+        Command::SetPause(ask) => set_pause::set(cx, conn, ask).await,
         Command::ReplayDeadLetter(ask) => dead_letters::replay(cx, conn, ask).await,
         Command::ReplayDeadLetters(ask) => dead_letters::replay_page(cx, conn, ask).await,
         Command::PurgeDeadLetter(ask) => dead_letters::purge(cx, conn, ask).await,

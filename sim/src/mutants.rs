@@ -21,6 +21,10 @@ pub const SEEDS: u64 = 2_000;
 pub const fn predicted(bug: Bug) -> Invariant {
     use Invariant as I;
     match bug {
+        Bug::AcquireIgnoresTenantPause | Bug::AcquireIgnoresQueuePause | Bug::ManualIgnoresTenantPause => {
+            Invariant::PausedIsSilent
+        }
+        Bug::ResumeLiftsNothing | Bug::OwnersLiftNothing => Invariant::DueWorkEnds,
         Bug::FinishIgnoresToken => I::FencedWrite,
         Bug::MaterialiseIgnoresToken => I::FencedWrite,
         Bug::StartsWithoutLease => I::OverlapOnlyAfterExpiry,

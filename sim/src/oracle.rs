@@ -13,6 +13,7 @@
 //! - [`ledger`], [`fires`], [`calendar`]: fires. - [`dispatch`]: the outbox. - [`runs`]: handlers and what they call.
 //! - [`changes`]: edits, pauses and resumes.
 //! - [`overlap`]: the slots of jobs.
+//! - [`changes`]: edits, pauses and resumes. - [`pauses`]: of tenants and queues.
 //! - [`claims`]: that rows are as replies say.
 //! - [`dead_letters`]: replays and purges.
 //! - [`records`]: dead letters, refusals, repairs, tenants, nothing forgotten. - [`drains`]: what a drain leaves.
@@ -35,6 +36,7 @@ mod ledger;
 mod local_clock;
 mod mirror;
 mod overlap;
+mod pauses;
 mod records;
 mod recovery;
 mod runs;
@@ -251,6 +253,7 @@ impl Oracles {
         grants?;
         if changes.is_empty() {
             changes::check(&commit, &self.mirror, changes)?;
+            pauses::check(&commit, &self.mirror, changes)?;
             return self.records.check(&commit, &self.mirror, changes);
         }
         self.check_whole(&commit, changes)
@@ -276,6 +279,7 @@ impl Oracles {
                 let heard = self.runs.take_heard(commit, delta);
                 changes::check_start(commit, &self.mirror, delta)?;
                 self.slots.check_change(commit, &self.mirror, delta)?;
+                pauses::check_execution(commit, &self.mirror, delta)?;
                 self.executions.check_change(commit, &self.mirror, delta, heard, latest)?;
                 match (&delta.before, &delta.after) {
                     (None, Some(row)) => self.ledger.check_birth(commit, &self.mirror, row),
@@ -292,6 +296,7 @@ impl Oracles {
             | Change::DeadLetter(_)
             | Change::Refusal(_)
             | Change::Request(_)
+            | Change::Pause(_)
             | Change::Malformed(_) => Ok(()),
         }
     }
@@ -300,6 +305,7 @@ impl Oracles {
     /// command that changes one is guarded by one.
     fn check_whole(&mut self, commit: &Commit<'_>, changes: &[Change]) -> Result<(), Violation> {
         changes::check(commit, &self.mirror, changes)?;
+        pauses::check(commit, &self.mirror, changes)?;
         self.ledger.check_materialise(commit, &self.mirror, changes)?;
         for change in changes {
             match change {
@@ -315,6 +321,7 @@ impl Oracles {
                 | Change::SkippedRange(_)
                 | Change::Refusal(_)
                 | Change::Request(_)
+                | Change::Pause(_)
                 | Change::Malformed(_) => {}
             }
         }

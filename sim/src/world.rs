@@ -33,10 +33,11 @@ use std::sync::Arc;
 
 use fencepost_core::bug::Bugs;
 use fencepost_core::execution::{ExecutionState, WaitReason};
-use fencepost_core::id::{ExecutionId, JobId, TenantId};
+use fencepost_core::id::{ExecutionId, JobId, PauseId, TenantId};
 use fencepost_core::lease::LeaseResource;
 use fencepost_core::message::ExecutionMessage;
 use fencepost_core::partition::PartitionId;
+use fencepost_core::pause::PauseScope;
 use fencepost_core::store::StoreOutcome;
 use fencepost_core::store::change::Change;
 use fencepost_core::store::command::{Command, JobChange};
@@ -169,6 +170,8 @@ pub struct World<'a> {
     dead: Vec<(ExecutionId, TenantId)>,
     /// The jobs as they stand.
     jobs: BTreeMap<JobId, JobRow>,
+    /// The pauses of tenants and queues that stand.
+    paused: BTreeMap<(TenantId, PauseScope), PauseId>,
 }
 
 impl<'a> World<'a> {
@@ -226,6 +229,7 @@ impl<'a> World<'a> {
             running: BTreeMap::new(),
             dead: Vec::new(),
             jobs: BTreeMap::new(),
+            paused: BTreeMap::new(),
         }
     }
 
@@ -362,13 +366,22 @@ impl<'a> World<'a> {
         reply
     }
 
-    /// Remembers what operators look at: the jobs, the newest execution of each, what runs, and what was dead-lettered.
+    /// Remembers what operators look at: the jobs, what is paused, the newest execution of each, what runs, and what was dead-lettered.
     fn remember(&mut self) {
         for change in &self.changes {
             if let Change::Job(delta) = change
                 && let Some(row) = &delta.after
             {
                 self.jobs.insert(row.id, row.clone());
+            }
+            if let Change::Pause(delta) = change
+                && let Some(row) = &delta.after
+            {
+                let scope = (row.tenant, row.scope.clone());
+                match row.ended {
+                    None => self.paused.insert(scope, row.id),
+                    Some(_) => self.paused.remove(&scope),
+                };
             }
             let Change::Execution(delta) = change else { continue };
             let Some(row) = &delta.after else { continue };
@@ -435,7 +448,7 @@ impl<'a> World<'a> {
             (Command::TriggerJob(trigger), Reply::JobTriggered(TriggerReply::Created)) => {
                 self.notify_of(PartitionId::of(trigger.job));
             }
-            (Command::ReplayDeadLetter(_) | Command::ReplayDeadLetters(_), _) => {
+            (Command::ReplayDeadLetter(_) | Command::ReplayDeadLetters(_) | Command::SetPause(_), _) => {
                 let partition = |change: &Change| match change {
                     Change::Execution(delta) => delta.after.as_ref().map(|row| row.partition),
                     _ => None,

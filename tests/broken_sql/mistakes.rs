@@ -4,7 +4,7 @@
 //! stay true: a mistake is data, and every part of a statement that it rewrites is one that the store really sends.
 
 use crate::case::Case;
-use crate::cases::{changes, dead_letters, leases, operators, overlap, schedulers, workers};
+use crate::cases::{changes, dead_letters, leases, operators, overlap, pauses, schedulers, workers};
 use crate::own_cases;
 
 /// The name of the mistake that is made in two places.
@@ -91,6 +91,7 @@ impl Mistake {
             changes::cases(),
             changes::met(),
             overlap::cases(),
+            pauses::cases(),
             dead_letters::cases(),
             own_cases::cases(),
         ];
@@ -99,9 +100,9 @@ impl Mistake {
     }
 }
 
-/// All of them: guards, then decisions, then identities and times, then the outbox, then dead letters.
+/// All of them: guards, then decisions, then identities and times, then the outbox, then dead letters, then pauses.
 pub(crate) fn all() -> Vec<Mistake> {
-    [guards(), decisions(), identities(), outbox(), replays()].into_iter().flatten().collect()
+    [guards(), decisions(), identities(), outbox(), replays(), holds()].into_iter().flatten().collect()
 }
 
 fn guards() -> Vec<Mistake> {
@@ -363,6 +364,36 @@ fn outbox() -> Vec<Mistake> {
             Alone,
         )
         .within(200),
+    ]
+}
+
+fn holds() -> Vec<Mistake> {
+    use Proof::{Alone, Meeting};
+    vec![
+        Mistake::new(
+            "held back under a pause that nobody holds on to",
+            "the resume is committed between look and record, and what waits for it is found by nobody",
+            "AND ended_at IS NULL ORDER BY id FOR SHARE",
+            "AND ended_at IS NULL ORDER BY id",
+            Meeting(pauses::HELD_AGAINST_RESUME),
+        )
+        .shows_as(Symptom::Differs),
+        Mistake::new(
+            "held back without a name",
+            "what waits does not say for which pause, and the resume lets nothing go",
+            "_paused', held_by = p.id, next_try_at",
+            "_paused', next_try_at",
+            Alone,
+        )
+        .within(3_000),
+        Mistake::new(
+            "a resume that leaves the rest behind",
+            "what is more than the resume lets go itself is picked up by nobody",
+            "(SELECT id FROM pause WHERE lift_until >= $1)",
+            "(SELECT id FROM pause WHERE lift_until < $1)",
+            Alone,
+        )
+        .within(6_000),
     ]
 }
 

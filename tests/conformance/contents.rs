@@ -7,15 +7,16 @@ use fencepost_core::execution::{
 };
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{
-    DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, Occurrence, TenantId,
+    DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, Occurrence, PauseId, TenantId,
 };
-use fencepost_core::job::{Payload, Standing, StoredDefinition, Unreadable};
+use fencepost_core::job::{HandlerName, HandlerRef, Payload, Standing, StoredDefinition, Unreadable};
 use fencepost_core::lease::LeaseResource;
 use fencepost_core::partition::PartitionId;
+use fencepost_core::pause::PauseScope;
 use fencepost_core::store::row::{
     AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobState, JobVersionRow, LeaseRow, MalformedRow,
-    NodeRole, NodeRow, NodeState, OutboxRow, RefusalRow, RefusedAction, RefusedResource, RequestRow,
-    SkippedRangeRow, TenantRow,
+    NodeRole, NodeRow, NodeState, OutboxRow, PauseEnd, PauseRow, RefusalRow, RefusedAction, RefusedResource,
+    RequestRow, SkippedRangeRow, TenantRow,
 };
 use fencepost_core::store::tables::Contents;
 use fencepost_core::time::Timestamp;
@@ -98,6 +99,7 @@ pub(crate) async fn read(connection: &mut PgConnection) -> Contents {
         .await,
         refusals: rows(connection, "SELECT * FROM refusal", refusal).await,
         requests: rows(connection, "SELECT * FROM operator_request ORDER BY tenant, request", request).await,
+        pauses: rows(connection, "SELECT * FROM pause ORDER BY id", pause).await,
         malformed: rows(connection, "SELECT * FROM malformed_message ORDER BY digest", malformed).await,
     };
     contents.refusals.sort_by_key(|row| (row.resource, row.token, row.node, row.action));
@@ -215,6 +217,7 @@ pub(crate) fn execution(row: &PgRow) -> ExecutionRow {
         lost_starts: count(row, "lost_starts"),
         next_try_at: at_or_none(row, "next_try_at"),
         waiting: text_or_none(row, "waiting").map(|name| WaitReason::from_name(&name).expect("a known name")),
+        held_by: pause_or_none(row, "held_by"),
         waits: count(row, "waits"),
         dispatch_no: DispatchNo(count(row, "dispatch_no")),
         dispatched_at: at_or_none(row, "dispatched_at"),
@@ -316,12 +319,43 @@ pub(crate) fn request(row: &PgRow) -> RequestRow {
         tenant: TenantId::from_uuid(uuid(row, "tenant")),
         request: text(row, "request"),
         fingerprint: uuid(row, "fingerprint"),
-        job: JobId::from_uuid(uuid(row, "job")),
+        job: row.get::<Option<Uuid>, _>("job").map(JobId::from_uuid),
         execution: row.get::<Option<Uuid>, _>("execution").map(ExecutionId::from_uuid),
         version: row
             .get::<Option<i64>, _>("version")
             .map(|version| JobVersion(u32::try_from(version).expect("versions fit"))),
+        pause: pause_or_none(row, "pause"),
         at: at(row, "at"),
+    }
+}
+
+fn pause_or_none(row: &PgRow, column: &str) -> Option<PauseId> {
+    row.get::<Option<Uuid>, _>(column).map(PauseId::from_uuid)
+}
+
+pub(crate) fn pause(row: &PgRow) -> PauseRow {
+    let scope = match text_or_none(row, "handler") {
+        None => PauseScope::Tenant,
+        Some(handler) => PauseScope::Queue(HandlerRef {
+            name: HandlerName::parse(&handler).expect("a handler's name"),
+            version: u32::try_from(number(row, "handler_version")).expect("versions fit"),
+        }),
+    };
+    assert_eq!(*scope.name(), *text(row, "scope"), "the scope says what is there");
+    let ended = at_or_none(row, "ended_at").map(|at| PauseEnd {
+        at,
+        actor: text(row, "ended_by"),
+        reason: text(row, "ended_reason"),
+    });
+    PauseRow {
+        id: PauseId::from_uuid(uuid(row, "id")),
+        tenant: TenantId::from_uuid(uuid(row, "tenant")),
+        scope,
+        since: at(row, "since"),
+        actor: text(row, "actor"),
+        reason: text(row, "reason"),
+        ended,
+        lift_until: at_or_none(row, "lift_until"),
     }
 }
 

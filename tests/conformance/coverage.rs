@@ -9,11 +9,11 @@ use fencepost_core::store::reply::{
     AcquireReply, CancelReply, ChangeJobReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply,
     FinishReply, HoldReply, LeadershipReply, MadeExecution, MaterialiseReply, PageReplay, PurgeReply,
     PutOffReply, RemovalReply, RenewReply, RepairItemReply, RepairReply, ReplayPage, ReplayReply, Reply,
-    TriggerReply,
+    SetPauseReply, TriggerReply,
 };
 
 /// The answers that mean success of a kind. A scan succeeds by finding something.
-const SUCCESSES: [(CommandKind, &str); 29] = [
+const SUCCESSES: [(CommandKind, &str); 30] = [
     (CommandKind::ReadClock, "clock"),
     (CommandKind::Heartbeat, "heartbeat: others live"),
     (CommandKind::AcquireLeadership, "leadership: granted"),
@@ -40,13 +40,20 @@ const SUCCESSES: [(CommandKind, &str); 29] = [
     (CommandKind::DeleteJob, "job deleted: deleted"),
     (CommandKind::TriggerJob, "triggered: created"),
     (CommandKind::CancelExecution, "cancelled: cancelled"),
+    (CommandKind::SetPause, "pause set: paused"),
     (CommandKind::ReplayDeadLetter, "replayed: created"),
     (CommandKind::ReplayDeadLetters, "page: created"),
     (CommandKind::PurgeDeadLetter, "purged: purged"),
 ];
 
 /// Every other answer.
-const ANSWERS: [&str; 83] = [
+const ANSWERS: [&str; 89] = [
+    "pause set: resumed",
+    "pause set: already",
+    "pause set: repeated",
+    "pause set: request reused",
+    "pause set: id taken",
+    "pause set: not found",
     "leadership: held",
     "partitions: none",
     "leases renewed: refused",
@@ -311,6 +318,15 @@ impl Coverage {
                 CancelReply::Requested => "cancelled: requested",
                 CancelReply::Ended { .. } => "cancelled: ended",
                 CancelReply::NotFound => "cancelled: not found",
+            }),
+            Reply::PauseSet(reply) => self.see(match reply {
+                SetPauseReply::Paused => "pause set: paused",
+                SetPauseReply::Resumed => "pause set: resumed",
+                SetPauseReply::Already { .. } => "pause set: already",
+                SetPauseReply::Repeated { .. } => "pause set: repeated",
+                SetPauseReply::RequestReused => "pause set: request reused",
+                SetPauseReply::IdTaken => "pause set: id taken",
+                SetPauseReply::NotFound => "pause set: not found",
             }),
             Reply::DeadLetterReplayed(reply) => self.note_replayed(*reply),
             Reply::DeadLettersReplayed(page) => self.note_page(page),

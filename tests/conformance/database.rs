@@ -11,7 +11,8 @@ use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection, PgPool};
 use fencepost_tests::own_database;
 
 /// Every table that a command writes, but for `lease`.
-const TABLES: [&str; 12] = [
+const TABLES: [&str; 13] = [
+    "pause",
     "outbox_event",
     "attempt",
     "dead_letter",

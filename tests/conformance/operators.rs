@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use fencepost_core::execution::{DeadLetterReason, ExecutionState};
-use fencepost_core::id::{ExecutionId, JobVersion, Occurrence, TenantId};
-use fencepost_core::job::Payload;
+use fencepost_core::id::{ExecutionId, JobVersion, Occurrence, PauseId, TenantId};
+use fencepost_core::job::{HandlerName, HandlerRef, Payload};
+use fencepost_core::pause::PauseScope;
 use fencepost_core::store::command::{
     CancelExecution, ChangeJob, Command, CreateJob, CreateTenant, DeadLetterFilter, DeleteJob, JobChange,
-    OperatorRequest, PurgeDeadLetter, RecordMalformed, ReplayDeadLetter, ReplayDeadLetters, ReplayKey,
-    ReplayNumber, TriggerJob,
+    OperatorRequest, PauseChange, PurgeDeadLetter, RecordMalformed, ReplayDeadLetter, ReplayDeadLetters,
+    ReplayKey, ReplayNumber, SetPause, TriggerJob,
 };
-use fencepost_core::store::row::{DeadLetterRow, JobRow, JobState};
+use fencepost_core::store::row::{DeadLetterRow, JobRow, JobState, PauseRow};
 use fencepost_core::time::Span;
 use uuid::Uuid;
 
@@ -122,6 +123,40 @@ impl Draw<'_> {
             recorded_through,
             next_fire_time,
         }
+    }
+
+    /// Mostly a resume where something is paused, so that it does not last; a few ids, so that they are met again.
+    pub(crate) fn set_pause(&mut self) -> Command {
+        let pauses = self.store.tables().pauses();
+        let in_force: Vec<PauseRow> = pauses.iter().filter(|row| row.ended.is_none()).cloned().collect();
+        let known: Vec<PauseRow> = pauses.iter().cloned().collect();
+        let request = self.chance(40).then(|| OperatorRequest {
+            request: Arc::from(*self.stream.pick(&["r1", "r2", "q1", "q2", "q3"])),
+            fingerprint: Uuid::from_u128(u128::from(self.stream.between(1, 2))),
+        });
+        let (tenant, change) = if !in_force.is_empty() && self.chance(65) {
+            let row = self.stream.pick(&in_force).clone();
+            let tenant = if self.chance(95) { row.tenant } else { self.tenant() };
+            let at_once = if self.chance(50) { self.stream.between(0, 2) as u32 } else { 1_000 };
+            (tenant, PauseChange::Resume { pause: row.id, at_once })
+        } else if !known.is_empty() && self.chance(10) {
+            let row = self.stream.pick(&known).clone();
+            (row.tenant, PauseChange::Resume { pause: row.id, at_once: 0 })
+        } else {
+            let number = if self.chance(20) { self.stream.between(1, 3) } else { known.len() as u64 + 4 };
+            let pause = PauseId::from_u128(u128::from(number) << 64);
+            (self.tenant(), PauseChange::Pause { pause, scope: self.pause_scope() })
+        };
+        let (actor, reason) = ("Zoë".into(), "ünplanned".into());
+        Command::SetPause(SetPause { tenant, request, change, actor, reason })
+    }
+
+    fn pause_scope(&mut self) -> PauseScope {
+        if self.chance(40) {
+            return PauseScope::Tenant;
+        }
+        let (name, version) = *self.stream.pick(&[("noop", 1), ("http", 2), ("http", 1)]);
+        PauseScope::Queue(HandlerRef { name: HandlerName::parse(name).expect("a name"), version })
     }
 
     pub(crate) fn delete_job(&mut self) -> Command {

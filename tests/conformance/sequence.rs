@@ -76,6 +76,7 @@ fn compare(report: &mut String, expected: &Contents, seen: &Contents) {
     table(report, "skipped_range", &expected.skipped_ranges, &seen.skipped_ranges);
     table(report, "refusal", &expected.refusals, &seen.refusals);
     table(report, "operator_request", &expected.requests, &seen.requests);
+    table(report, "pause", &expected.pauses, &seen.pauses);
     table(report, "malformed_message", &expected.malformed, &seen.malformed);
 }
 

@@ -131,6 +131,7 @@ fn count_change(
         | Change::DeadLetter(_)
         | Change::SkippedRange(_)
         | Change::Request(_)
+        | Change::Pause(_)
         | Change::Malformed(_) => {}
     }
 }

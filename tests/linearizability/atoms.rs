@@ -162,6 +162,7 @@ impl Atom {
             | Command::CreateJob(_)
             | Command::ChangeJob(_)
             | Command::DeleteJob(_)
+            | Command::SetPause(_)
             | Command::CancelExecution(_) => return true,
         };
         traces.contains(&written)
@@ -388,6 +389,7 @@ impl Apart<'_> {
             | Command::DeleteJob(_)
             | Command::TriggerJob(_)
             | Command::CancelExecution(_)
+            | Command::SetPause(_)
             | Command::ReplayDeadLetter(_)
             | Command::ReplayDeadLetters(_)
             | Command::PurgeDeadLetter(_) => self.whole(),

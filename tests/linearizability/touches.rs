@@ -11,12 +11,12 @@ use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{ExecutionId, JobId, NodeId, TenantId};
 use fencepost_core::lease::{HeldLease, LeaseResource, RunId};
 use fencepost_core::replay::execution_of;
-use fencepost_core::store::command::{ChangeJob, Command, JobChange, RepairItem, ReplayNumber};
+use fencepost_core::store::command::{ChangeJob, Command, JobChange, PauseChange, RepairItem, ReplayNumber};
 use fencepost_core::store::reference::{Choice, Picked, ReferenceStore};
 use fencepost_core::store::reply::{
     AcquireReply, CancelReply, ChangeJobReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply,
     FinishReply, HoldReply, LeadershipReply, MaterialiseReply, PageReplay, PurgeReply, PutOffReply,
-    RemovalReply, RenewReply, RepairItemReply, RepairReply, ReplayReply, Reply, TriggerReply,
+    RemovalReply, RenewReply, RepairItemReply, RepairReply, ReplayReply, Reply, SetPauseReply, TriggerReply,
 };
 use fencepost_core::store::row::{RefusalRow, RefusedAction, RefusedResource};
 use fencepost_core::store::tables::{Contents, RefusalKey, Tables};
@@ -42,6 +42,8 @@ pub(crate) enum Thing {
     Job(JobId),
     /// Whether a job is paused, which acquisitions read. It is in the job's row; whoever writes it writes that as well.
     Standing(JobId),
+    /// All pauses of tenants and queues.
+    Pauses,
     /// An execution's row with its attempts, outbox rows and dead letter.
     Execution(ExecutionId),
     /// A malformed message.
@@ -293,7 +295,8 @@ impl Touches {
                     }
                     _ => Self::guarded(ask.node, &ask.leases, Some(RefusedAction::Promote)),
                 };
-                guarded.write(picked(choice, executions))
+                // What a pause that ended left waiting is picked as well.
+                guarded.write(picked(choice, executions)).read([Thing::Pauses])
             }
             Command::ScanOutbox(_) => nothing().write(picked(choice, executions)),
             Command::RemoveOutbox(ask) => {
@@ -328,7 +331,7 @@ impl Touches {
                 nothing()
                     .write(ask.items.iter().map(|item| Thing::Execution(item.execution)))
                     .write(ask.items.iter().flat_map(|item| executions.beside(item.execution)))
-                    .read(jobs.map(Thing::Standing))
+                    .read(jobs.map(Thing::Standing).chain([Thing::Pauses]))
             }
             Command::RenewExecutions(ask) => {
                 Self::of_runs(ask.node, ask.runs.iter().copied(), RefusedAction::RenewExecution, reply)
@@ -365,6 +368,17 @@ impl Touches {
             }
             Command::CancelExecution(ask) => {
                 nothing().write([Thing::Execution(ask.execution)]).write(executions.beside(ask.execution))
+            }
+            Command::SetPause(ask) => {
+                let requests = ask.request.iter().map(|_| Thing::Tenant(ask.tenant));
+                let touches = nothing().write([Thing::Pauses]).write(requests);
+                match ask.change {
+                    PauseChange::Pause { .. } => touches.read([Thing::Tenant(ask.tenant)]),
+                    // What was held back is let go.
+                    PauseChange::Resume { .. } => {
+                        touches.write(executions.all()).read([Thing::Tenant(ask.tenant)])
+                    }
+                }
             }
             Command::ReplayDeadLetter(ask) => {
                 let (job, replays) = executions.replays_of(ask.origin);
@@ -457,6 +471,7 @@ fn is_of_nothing(reply: &Reply) -> bool {
         }
         Reply::Deferred(replies) => replies.iter().all(|reply| *reply != DeferReply::Recorded),
         Reply::JobChanged(reply) => !matches!(reply, ChangeJobReply::Changed { .. }),
+        Reply::PauseSet(reply) => !matches!(reply, SetPauseReply::Paused | SetPauseReply::Resumed),
         Reply::JobDeleted(reply) => matches!(reply, DeleteJobReply::NotFound | DeleteJobReply::Repeated),
         Reply::JobTriggered(reply) => *reply != TriggerReply::Created,
         Reply::JobCreated(reply) => *reply != CreateJobReply::Created,
@@ -511,6 +526,7 @@ pub(crate) fn rows_of(tables: &Tables, things: &BTreeSet<Thing>) -> Contents {
         skipped_ranges: rows!(skipped_ranges, |row| has(Thing::Job(row.job))),
         refusals: rows!(refusals, |row| has(refused(row))),
         requests: rows!(requests, |row| has(Thing::Tenant(row.tenant))),
+        pauses: rows!(pauses, |_row| has(Thing::Pauses)),
         malformed: rows!(malformed, |row| has(Thing::Message(row.digest))),
     }
 }
@@ -539,9 +555,12 @@ pub(crate) fn kept_stamps(start: &ReferenceStore, contents: &Contents, thing: &T
         },
         Thing::Node(_) => Kept { first: None, last: after.nodes.first().map(|row| row.seen_at) },
         Thing::Lease(_) => Kept { first: None, last: after.leases.first().map(|row| row.expires_at) },
-        Thing::Tenant(_) | Thing::TenantNames | Thing::Job(_) | Thing::Standing(_) | Thing::Execution(_) => {
-            Kept::default()
-        }
+        Thing::Tenant(_)
+        | Thing::TenantNames
+        | Thing::Job(_)
+        | Thing::Standing(_)
+        | Thing::Pauses
+        | Thing::Execution(_) => Kept::default(),
     }
 }
 
@@ -564,6 +583,7 @@ pub(crate) fn only(contents: &Contents, things: &BTreeSet<Thing>) -> Contents {
         skipped_ranges: those(&contents.skipped_ranges, |row| has(Thing::Job(row.job))),
         refusals: those(&contents.refusals, |row| has(refused(row))),
         requests: those(&contents.requests, |row| has(Thing::Tenant(row.tenant))),
+        pauses: those(&contents.pauses, |_| has(Thing::Pauses)),
         malformed: those(&contents.malformed, |row| has(Thing::Message(row.digest))),
     }
 }

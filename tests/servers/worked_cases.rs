@@ -7,6 +7,8 @@
 
 #[path = "worked_cases/overlap.rs"]
 mod overlap;
+#[path = "worked_cases/pauses.rs"]
+mod pauses;
 #[path = "worked_cases/stack.rs"]
 mod stack;
 

@@ -13,7 +13,7 @@ use crate::stored::{Deed, deed_of};
 use crate::strikes::Strike;
 
 /// Everything that the commands that there are may do to a row.
-const DEEDS: [(&str, Deed); 21] = [
+const DEEDS: [(&str, Deed); 23] = [
     ("tenant", Deed::Inserted),
     ("lease", Deed::Updated),
     ("node", Deed::Inserted),
@@ -33,6 +33,8 @@ const DEEDS: [(&str, Deed); 21] = [
     ("refusal", Deed::Inserted),
     ("refusal", Deed::Updated),
     ("operator_request", Deed::Inserted),
+    ("pause", Deed::Inserted),
+    ("pause", Deed::Updated),
     ("malformed_message", Deed::Inserted),
     ("malformed_message", Deed::Updated),
 ];

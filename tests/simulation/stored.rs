@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fencepost_core::fencing::FencingToken;
-use fencepost_core::id::{ExecutionId, JobId, JobVersion, NodeId, TenantId};
+use fencepost_core::id::{ExecutionId, JobId, JobVersion, NodeId, PauseId, TenantId};
 use fencepost_core::lease::LeaseResource;
 use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::OutboxId;
 use fencepost_core::store::row::{
     AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, MalformedRow, NodeRow,
-    OutboxRow, RefusalRow, RefusedAction, RefusedResource, RequestRow, SkippedRangeRow, TenantRow,
+    OutboxRow, PauseRow, RefusalRow, RefusedAction, RefusedResource, RequestRow, SkippedRangeRow, TenantRow,
 };
 use fencepost_core::store::tables::Contents;
 use fencepost_core::time::Timestamp;
@@ -164,6 +164,7 @@ tables! {
         (RefusedResource, FencingToken, NodeId, RefusedAction) = |row| (row.resource, row.token, row.node, row.action);
     Request(RequestRow) = "operator_request", requests, contents::request, boxed,
         (TenantId, Arc<str>) = |row| (row.tenant, Arc::clone(&row.request));
+    Pause(PauseRow) = "pause", pauses, contents::pause, boxed, PauseId = |row| row.id;
     Malformed(MalformedRow) = "malformed_message", malformed, contents::malformed, boxed,
         Uuid = |row| row.digest;
 }

@@ -78,6 +78,7 @@ pub(crate) const fn standing(kind: CommandKind) -> Standing {
         | CommandKind::DeleteJob
         | CommandKind::TriggerJob
         | CommandKind::CancelExecution
+        | CommandKind::SetPause
         | CommandKind::ReplayDeadLetter
         | CommandKind::ReplayDeadLetters
         | CommandKind::PurgeDeadLetter => Under(Row::Operator),

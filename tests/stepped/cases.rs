@@ -8,6 +8,7 @@ pub(crate) mod dead_letters;
 pub(crate) mod leases;
 pub(crate) mod operators;
 pub(crate) mod overlap;
+pub(crate) mod pauses;
 pub(crate) mod schedulers;
 pub(crate) mod workers;
 
@@ -25,6 +26,7 @@ pub(crate) fn all() -> Vec<Case> {
         changes::cases(),
         changes::met(),
         overlap::cases(),
+        pauses::cases(),
         dead_letters::cases(),
     ]
     .into_iter()

@@ -12,8 +12,8 @@ use crate::id::{ExecutionId, JobVersion, Occurrence};
 use crate::job::StoredDefinition;
 use crate::store::reply::EarlierVersion;
 use crate::store::row::{
-    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, NodeRow, OutboxRow, RefusalRow,
-    SkippedRangeRow,
+    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, NodeRow, OutboxRow, PauseRow,
+    RefusalRow, SkippedRangeRow,
 };
 use crate::time::{Span, Timestamp};
 
@@ -87,6 +87,8 @@ pub struct ExecutionFacts {
     pub job: JobRow,
     /// How that came to its standing.
     pub standing: StandingSaid,
+    /// The pauses of its tenant and of its queue that are in force, and the one that it is held back by, ended or not.
+    pub pauses: Vec<PauseRow>,
     /// The definition of the version under which it was made.
     pub definition: Arc<StoredDefinition>,
     /// The lease of its partition.

@@ -7,7 +7,7 @@ use core::hash::{Hash, Hasher};
 
 use crate::store::row::{
     AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, MalformedRow, NodeRow,
-    OutboxRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
+    OutboxRow, PauseRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
 };
 
 /// A row before and after; one of them is absent for an insert or a delete.
@@ -65,6 +65,8 @@ pub enum Change {
     Refusal(Box<Delta<RefusalRow>>),
     /// Of `operator_request`.
     Request(Box<Delta<RequestRow>>),
+    /// Of `pause`.
+    Pause(Box<Delta<PauseRow>>),
     /// Of `malformed_message`.
     Malformed(Box<Delta<MalformedRow>>),
 }

@@ -22,11 +22,13 @@ use crate::time::{Span, Timestamp};
 
 mod change_job;
 mod dead_letters;
+mod set_pause;
 
 pub use change_job::{ChangeJob, JobChange};
 pub use dead_letters::{
     DeadLetterFilter, PurgeDeadLetter, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber,
 };
+pub use set_pause::{PauseChange, SetPause};
 
 /// One call on the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -83,6 +85,8 @@ pub enum Command {
     TriggerJob(TriggerJob),
     /// Cancels an execution, or asks its worker to.
     CancelExecution(CancelExecution),
+    /// Pauses or resumes a tenant or a queue.
+    SetPause(SetPause),
     /// Makes an execution of a dead letter.
     ReplayDeadLetter(ReplayDeadLetter),
     /// Makes executions of a page of dead letters.
@@ -277,7 +281,8 @@ pub struct PutOffJob {
 
 /// [`Command::PromoteDue`]: picks executions in `RetryWait`, or in `Pending` with a waiting reason, of these
 /// partitions, whose `next_try_at` has come, the first `limit` by (`next_try_at`, `id`); each becomes (or
-/// stays) `Pending` without a waiting reason and gets its next outbox row.
+/// stays) `Pending` without a waiting reason and gets its next outbox row. Where that leaves room, so does what pauses of
+/// tenants and queues held back that have ended and whose `lift_until` has not passed, the first by (pause, `id`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PromoteDue {
     /// Who promotes.
@@ -429,7 +434,9 @@ pub struct AcquireExecutions {
 
 /// One execution lease asked for. Granted to `Pending` executions, waiting or not, unless it is of a fire and its job
 /// is paused (then "not now": one that does not wait yet waits for [`WaitReason::JobPaused`], until
-/// [`PAUSE_RECHECK`](crate::limits::PAUSE_RECHECK) from now); `Running` under this very
+/// [`PAUSE_RECHECK`](crate::limits::PAUSE_RECHECK) from now), or its tenant or queue is paused (likewise, until
+/// [`HELD_RECHECK`](crate::limits::HELD_RECHECK) from now, and it names the pause; the tenant's before the queue's, the
+/// job's before both); `Running` under this very
 /// nonce (of this node) answers the same grant again while it lasts (not extended). In any other state, or
 /// lapsed, a row with this nonce answers "never", `Pending` too: the lease that it began has ended.
 ///
@@ -445,7 +452,7 @@ pub struct AcquireExecutions {
 /// Whatever makes the last holder of a slot terminal (a finish, a takeover, a cancel) dispatches what waits for it,
 /// with an outbox row in the name of the node of the holder's latest lease.
 ///
-/// A grant raises the token by one (one that cannot rise: never), stores the nonce, clears `waiting`,
+/// A grant raises the token by one (one that cannot rise: never), stores the nonce, clears `waiting`, `held_by`,
 /// `next_try_at`, `waits`, `redispatches`, `sign` and `started_at`, and stamps `published_at` = max(min(published_at,
 /// now), `materialised_at`), `received_at` = max(now − held, `published_at`), `leased_at` = max(now, `received_at`);
 /// `lag_clamped` says anew whether one of these differs from what was reported (for `leased_at`: from now).
@@ -673,6 +680,7 @@ impl Command {
             | Self::DeleteJob(_)
             | Self::TriggerJob(_)
             | Self::CancelExecution(_)
+            | Self::SetPause(_)
             | Self::ReplayDeadLetter(_)
             | Self::ReplayDeadLetters(_)
             | Self::PurgeDeadLetter(_) => Lane::Work,
@@ -709,6 +717,7 @@ impl Command {
             Self::DeleteJob(_) => CommandKind::DeleteJob,
             Self::TriggerJob(_) => CommandKind::TriggerJob,
             Self::CancelExecution(_) => CommandKind::CancelExecution,
+            Self::SetPause(_) => CommandKind::SetPause,
             Self::ReplayDeadLetter(_) => CommandKind::ReplayDeadLetter,
             Self::ReplayDeadLetters(_) => CommandKind::ReplayDeadLetters,
             Self::PurgeDeadLetter(_) => CommandKind::PurgeDeadLetter,
@@ -771,6 +780,8 @@ crate::execution::named!(
         TriggerJob = "trigger_job",
         /// See [`Command::CancelExecution`].
         CancelExecution = "cancel_execution",
+        /// See [`Command::SetPause`].
+        SetPause = "set_pause",
         /// See [`Command::ReplayDeadLetter`].
         ReplayDeadLetter = "replay_dead_letter",
         /// See [`Command::ReplayDeadLetters`].

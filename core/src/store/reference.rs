@@ -10,6 +10,7 @@
 //! - `sweep`: what is found and repaired. - `operator`: tenants, jobs, triggers, cancels.
 //! - `change_job`: edits, pauses and resumes. - `dead_letters`: replays and purges.
 //! - `overlap`: who holds a job's slot, and what waits for it.
+//! - `pause`: pauses of tenants and queues.
 //! - `transition`: the one way in which an execution changes its state. - `refusal`: the record of refusals.
 //!
 //! A command that picks rows picks the first by key. Where several connections act at once a store may pass over
@@ -40,6 +41,7 @@ mod materialise;
 mod node;
 mod operator;
 mod overlap;
+mod pause;
 mod refusal;
 mod sweep;
 #[cfg(test)]
@@ -121,6 +123,7 @@ impl ReferenceStore {
             Command::DeleteJob(ask) => Reply::JobDeleted(call.delete_job(ask)),
             Command::TriggerJob(ask) => Reply::JobTriggered(call.trigger_job(ask)),
             Command::CancelExecution(ask) => Reply::ExecutionCancelled(call.cancel_execution(ask)),
+            Command::SetPause(ask) => Reply::PauseSet(call.set_pause(ask)),
             Command::ReplayDeadLetter(ask) => Reply::DeadLetterReplayed(call.replay_dead_letter(ask)),
             Command::ReplayDeadLetters(ask) => Reply::DeadLettersReplayed(call.replay_dead_letters(ask)),
             Command::PurgeDeadLetter(ask) => Reply::DeadLetterPurged(call.purge_dead_letter(ask)),

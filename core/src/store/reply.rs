@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::execution::{CancelState, ExecutionState, LeaseSign};
 use crate::fencing::FencingToken;
-use crate::id::{DispatchNo, ExecutionId, JobId, JobVersion, NodeId, Occurrence, TenantId};
+use crate::id::{DispatchNo, ExecutionId, JobId, JobVersion, NodeId, Occurrence, PauseId, TenantId};
 use crate::job::{Payload, Standing, StoredDefinition, Unreadable};
 use crate::lease::{HeldLease, RunId};
 use crate::partition::PartitionId;
@@ -101,6 +101,8 @@ pub enum Reply {
     JobTriggered(TriggerReply),
     /// To `CancelExecution`.
     ExecutionCancelled(CancelReply),
+    /// To `SetPause`.
+    PauseSet(SetPauseReply),
     /// To `ReplayDeadLetter`.
     DeadLetterReplayed(ReplayReply),
     /// To `ReplayDeadLetters`.
@@ -514,6 +516,31 @@ pub enum CancelReply {
         state: ExecutionState,
     },
     /// No such execution of this tenant.
+    NotFound,
+}
+
+/// Whether a tenant or a queue was paused or resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SetPauseReply {
+    /// It is paused from now on.
+    Paused,
+    /// It goes on from now on.
+    Resumed,
+    /// It stands as asked for.
+    Already {
+        /// The pause that is in force, or that had ended.
+        pause: PauseId,
+    },
+    /// This request had done it before.
+    Repeated {
+        /// The pause that it began or ended.
+        pause: PauseId,
+    },
+    /// The request id was used for something else.
+    RequestReused,
+    /// The id is another pause's, or that of one that has ended.
+    IdTaken,
+    /// No such tenant, or no such pause of this tenant.
     NotFound,
 }
 

@@ -11,11 +11,14 @@ use crate::execution::{
     AttemptEnd, CancelState, DeadLetterReason, ExecutionState, LeaseSign, SkipReason, WaitReason, named,
 };
 use crate::fencing::FencingToken;
-use crate::id::{DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, Occurrence, TenantId};
+use crate::id::{
+    DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, Occurrence, PauseId, TenantId,
+};
 use crate::job::{Payload, Standing, StoredDefinition, Unreadable};
 use crate::lease::LeaseResource;
 use crate::limits::LIVENESS_AHEAD_MAX;
 use crate::partition::PartitionId;
+use crate::pause::PauseScope;
 use crate::time::{Span, Timestamp};
 
 /// `tenant`: key `id`.
@@ -220,6 +223,8 @@ pub struct ExecutionRow {
     pub next_try_at: Option<Timestamp>,
     /// Why it waits, in `Pending`.
     pub waiting: Option<WaitReason>,
+    /// The pause of its tenant or queue that it waits for, while it waits for one.
+    pub held_by: Option<PauseId>,
     /// How often it was put off in a row, for the growing delay; reset by an acquire.
     pub waits: u32,
 
@@ -398,28 +403,70 @@ pub struct RequestRow {
     pub request: Arc<str>,
     /// A digest of what was asked, so that reuse for something else is noticed.
     pub fingerprint: uuid::Uuid,
-    /// The job that it made, or of which it made an execution.
-    pub job: JobId,
+    /// The job that it made or changed, or of which it made an execution.
+    pub job: Option<JobId>,
     /// The execution that it made.
     pub execution: Option<ExecutionId>,
     /// The version of the job that it made, where it changed one.
     pub version: Option<JobVersion>,
+    /// The pause that it began or ended.
+    pub pause: Option<PauseId>,
     /// When.
     pub at: Timestamp,
 }
 
 impl RequestRow {
-    /// Whether it stands for a creation that was asked for like this.
+    /// The job that it made, if it stands for a creation that was asked for like this.
     #[must_use]
-    pub fn made_a_job(&self, fingerprint: uuid::Uuid) -> bool {
-        self.fingerprint == fingerprint && self.execution.is_none() && self.version.is_none()
+    pub fn made_a_job(&self, fingerprint: uuid::Uuid) -> Option<JobId> {
+        let made_else = self.execution.is_some() || self.version.is_some();
+        self.job.filter(|_| self.fingerprint == fingerprint && !made_else)
     }
 
     /// The version that it made of a job, if it stands for a change of that job that was asked for like this.
     #[must_use]
     pub fn changed_job(&self, job: JobId, fingerprint: uuid::Uuid) -> Option<JobVersion> {
-        self.version.filter(|_| self.fingerprint == fingerprint && self.job == job)
+        self.version.filter(|_| self.fingerprint == fingerprint && self.job == Some(job))
     }
+
+    /// The pause that it began or ended, if it stands for that and was asked for like this.
+    #[must_use]
+    pub fn set_a_pause(&self, fingerprint: uuid::Uuid) -> Option<PauseId> {
+        self.pause.filter(|_| self.fingerprint == fingerprint)
+    }
+}
+
+/// `pause`: key `id`. One pause of a tenant or of a queue. Of each scope of a tenant at most one has not ended; those
+/// that have are its history.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PauseRow {
+    /// The pause; random, made by whoever asked for it.
+    pub id: PauseId,
+    /// Whose work it holds back.
+    pub tenant: TenantId,
+    /// Which of it.
+    pub scope: PauseScope,
+    /// When it began.
+    pub since: Timestamp,
+    /// Who asked for it.
+    pub actor: Arc<str>,
+    /// Why.
+    pub reason: Arc<str>,
+    /// How it ended.
+    pub ended: Option<PauseEnd>,
+    /// Until when partition owners look for what it held back: set where the resume did not let all go itself.
+    pub lift_until: Option<Timestamp>,
+}
+
+/// The end of a pause.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PauseEnd {
+    /// When.
+    pub at: Timestamp,
+    /// Who resumed.
+    pub actor: Arc<str>,
+    /// Why.
+    pub reason: Arc<str>,
 }
 
 /// `malformed_message`: key `digest`. What arrived from the broker and could not be read.

@@ -10,7 +10,7 @@ use crate::store::change::Change;
 use crate::store::command::OutboxId;
 use crate::store::row::{
     AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, MalformedRow, NodeRow,
-    OutboxRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
+    OutboxRow, PauseRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
 };
 
 mod contents;
@@ -42,6 +42,7 @@ pub struct Tables {
     pub(in crate::store) skipped_ranges: Table<SkippedRangeRow>,
     pub(in crate::store) refusals: Table<RefusalRow>,
     pub(in crate::store) requests: Table<RequestRow>,
+    pub(in crate::store) pauses: Table<PauseRow>,
     pub(in crate::store) malformed: Table<MalformedRow>,
     delivery: DeliveryIndex,
 }
@@ -62,6 +63,7 @@ impl Default for Tables {
             skipped_ranges: Table::default(),
             refusals: Table::default(),
             requests: Table::default(),
+            pauses: Table::default(),
             malformed: Table::default(),
             delivery: DeliveryIndex::default(),
         }
@@ -103,6 +105,8 @@ readers! {
     refusals: RefusalRow,
     /// `operator_request`.
     requests: RequestRow,
+    /// `pause`.
+    pauses: PauseRow,
     /// `malformed_message`.
     malformed: MalformedRow,
 }

@@ -6,7 +6,8 @@ use fencepost_core::execution::{
 use fencepost_core::explain::{ExecutionFacts, StandingSaid};
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{DispatchNo, ExecutionId, JobVersion, Occurrence};
-use fencepost_core::job::Standing;
+use fencepost_core::job::{HandlerName, HandlerRef, Standing};
+use fencepost_core::pause::PauseScope;
 use fencepost_core::retry;
 use fencepost_core::store::row::{DeadLetterRow, JobState, NodeState, OutboxRow, RefusedAction};
 use fencepost_core::time::{Span, Timestamp};
@@ -22,6 +23,11 @@ fn letter(facts: &mut ExecutionFacts) -> &mut DeadLetterRow {
 /// Every case by the name of its golden.
 pub(crate) fn all() -> Vec<(&'static str, ExecutionFacts)> {
     [pending(), retrying(), running(), given_up(), cancelled(), ended()].concat()
+}
+
+/// The queue that its definition says.
+fn queue() -> PauseScope {
+    PauseScope::Queue(HandlerRef { name: HandlerName::parse("report").expect("a name"), version: 2 })
 }
 
 /// Its job was paused right after the fire.
@@ -419,6 +425,11 @@ fn ended() -> Vec<(&'static str, ExecutionFacts)> {
                 .ended("09:00:00.050", S::Skipped)
                 .with(|facts| facts.execution.skip_reason = Some(SkipReason::Overlap)),
         ),
+        ("waiting_tenant_paused", made().under(PauseScope::Tenant, None).held()),
+        ("waiting_queue_paused", made().under(queue(), None).held()),
+        ("waiting_pause_ended", made().under(PauseScope::Tenant, Some("09:20:00")).held()),
+        ("pending_of_a_paused_tenant_and_queue", made().under(PauseScope::Tenant, None).under(queue(), None)),
+        ("retry_of_a_paused_queue", failed_once().under(queue(), None)),
         ("many_runs_given_back", {
             let mut facts = made();
             for second in 0..55 {

@@ -12,14 +12,16 @@ use fencepost_core::execution::{
 use fencepost_core::explain::{ExecutionFacts, JobFacts, Spans, StandingSaid};
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{
-    DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, Occurrence, TenantId,
+    DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, Occurrence, PauseId, TenantId,
 };
 use fencepost_core::job::{JobDefinition, Standing, StoredDefinition};
 use fencepost_core::lease::LeaseResource;
+use fencepost_core::limits::HELD_RECHECK;
 use fencepost_core::partition::PartitionId;
+use fencepost_core::pause::PauseScope;
 use fencepost_core::store::row::{
     AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobState, LeaseRow, NodeRole, NodeRow, NodeState,
-    OutboxRow, RefusalRow, RefusedAction, RefusedResource,
+    OutboxRow, PauseEnd, PauseRow, RefusalRow, RefusedAction, RefusedResource,
 };
 use fencepost_core::time::{Span, Timestamp};
 
@@ -128,6 +130,7 @@ fn execution() -> ExecutionRow {
         lost_starts: 0,
         next_try_at: None,
         waiting: None,
+        held_by: None,
         waits: 0,
         dispatch_no: DispatchNo(1),
         dispatched_at: Some(at("09:00:00.012")),
@@ -170,6 +173,7 @@ pub(crate) fn made() -> ExecutionFacts {
         refusals: Vec::new(),
         job: job(Arc::clone(&definition)),
         standing: as_created(),
+        pauses: Vec::new(),
         definition,
         partition_lease: lease(LeaseResource::Partition(execution.partition), Some(SCHEDULER), ahead),
         leadership: lease(LeaseResource::Leadership, Some(SCHEDULER), ahead),
@@ -195,6 +199,8 @@ pub(crate) trait Happens: Sized {
     fn defined_by(self, definition: Arc<StoredDefinition>) -> Self;
     fn confirmed(self) -> Self;
     fn waits(self, reason: WaitReason) -> Self;
+    fn under(self, scope: PauseScope, ended: Option<&str>) -> Self;
+    fn held(self) -> Self;
     fn leased(self, now: &str) -> Self;
     fn renewed(self, now: &str) -> Self;
     fn asked_to_stop(self) -> Self;
@@ -245,6 +251,39 @@ impl Happens for ExecutionFacts {
         row.waits += 1;
         row.next_try_at = Some(self.now.plus(Span::from_secs(5)));
         self
+    }
+
+    /// Paused since five seconds to nine, as its tenant or its queue.
+    fn under(mut self, scope: PauseScope, ended: Option<&str>) -> Self {
+        self.pauses.push(PauseRow {
+            id: PauseId::from_u128(0x9a + self.pauses.len() as u128),
+            tenant: TENANT,
+            scope,
+            since: at("08:59:55"),
+            actor: "Zoë".into(),
+            reason: "the disk is full".into(),
+            ended: ended.map(|ended| PauseEnd {
+                at: at(ended),
+                actor: "Ada".into(),
+                reason: "it was emptied".into(),
+            }),
+            lift_until: None,
+        });
+        self
+    }
+
+    /// The first of its pauses holds it back.
+    fn held(self) -> Self {
+        let mut facts = self.confirmed();
+        let pause = facts.pauses.first().expect("there is one").clone();
+        facts.execution.waiting = Some(pause.scope.wait_reason());
+        facts.execution.held_by = Some(pause.id);
+        facts.execution.next_try_at = Some(facts.now.plus(HELD_RECHECK));
+        if let Some(end) = pause.ended {
+            facts.execution.next_try_at = Some(end.at);
+            facts.now = end.at.plus(Span::from_millis(200));
+        }
+        facts
     }
 
     fn leased(self, now: &str) -> Self {

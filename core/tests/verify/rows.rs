@@ -164,6 +164,7 @@ fn made(job: JobId, occurrence: Occurrence, due_at: Timestamp) -> ExecutionFacts
         lost_starts: 0,
         next_try_at: None,
         waiting: None,
+        held_by: None,
         waits: 0,
         dispatch_no: DispatchNo(1),
         dispatched_at: Some(made_at),

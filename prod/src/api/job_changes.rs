@@ -83,9 +83,9 @@ const BY: Shape =
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ByBody {
-    actor: String,
-    reason: String,
+pub(super) struct ByBody {
+    pub(super) actor: String,
+    pub(super) reason: String,
 }
 
 /// Pause a job: `{"actor": …, "reason": …}`. It does not fire by itself until it is resumed, and what waits of its fires
@@ -148,7 +148,7 @@ async fn stand(
     change(state, asked).await
 }
 
-fn said_by(body: &str) -> Result<(ChangedBy, ByBody), Problem> {
+pub(super) fn said_by(body: &str) -> Result<(ChangedBy, ByBody), Problem> {
     BY.check(body)?;
     let said: ByBody = serde_json::from_str(body).map_err(|error| Problem::bad_body(error.to_string()))?;
     let by = ChangedBy::new(&said.actor, &said.reason).map_err(|error| {
@@ -161,7 +161,7 @@ fn said_by(body: &str) -> Result<(ChangedBy, ByBody), Problem> {
     Ok((by, said))
 }
 
-fn request_of(request: Arc<str>, digest: &str) -> OperatorRequest {
+pub(super) fn request_of(request: Arc<str>, digest: &str) -> OperatorRequest {
     OperatorRequest { request, fingerprint: Uuid::new_v5(&Uuid::NAMESPACE_OID, digest.as_bytes()) }
 }
 

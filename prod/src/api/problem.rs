@@ -94,6 +94,13 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "ledger-behind", "The ledger of the job is behind", detail)
     }
 
+    /// 409: as many pauses stand as may.
+    pub(super) fn too_many_pauses(most: usize) -> Self {
+        let detail =
+            format!("{most} pauses stand; resume what need not be paused, or pause the whole tenant");
+        Self::new(StatusCode::CONFLICT, "too-many-pauses", "Too many queues are paused", detail)
+    }
+
     /// 412: the job has another version than the one that was edited.
     pub(super) fn moved_on(current: JobVersion) -> Self {
         let detail = format!(

@@ -9,7 +9,8 @@
 //! What a pause of its job holds back is not granted. Whether a job is paused is asked twice: by the statement's own
 //! snapshot, and once more for the whole batch when its rows are held, since a snapshot taken before a row was waited
 //! for knows nothing of a pause that was committed before the row's last change (`no_job_is_paused` begins such a
-//! batch anew). That it is held back is written while the job is locked against a resume, which lifts it.
+//! batch anew; `no_pause_is_over` does for pauses of tenants and queues, of which mostly none is in force, which is asked
+//! once per batch). That it is held back is written while the job is or the pause locked against a resume, which lifts it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +30,7 @@ use super::fault::Fault;
 use super::leases::stored_nonce;
 use super::overlap::Slots;
 use super::read;
+use super::set_pause;
 
 /// How often a batch goes round.
 const ROUNDS_MAX: u32 = 3;
@@ -44,8 +46,15 @@ pub(super) async fn acquire(
         grant(conn, ask, Whom::NotJudged, &mut now, &mut replies).await?;
         if replies.iter().any(Option::is_none) {
             let held_back = explain(cx, conn, ask, &mut now, &mut replies).await?;
-            if !held_back.paused.is_empty() {
-                hold_back(conn, ask, now, &held_back.paused, &mut replies).await?;
+            if !held_back.by_job.is_empty() {
+                hold_back(conn, ask, now, &held_back.by_job, &mut replies).await?;
+            }
+            if !held_back.by_pause.is_empty() {
+                let open: BTreeMap<_, _> =
+                    open_items(ask, &replies).into_iter().map(|(id, (at, _))| (id, at)).collect();
+                for id in set_pause::hold_back(conn, ask, now, &held_back.by_pause).await? {
+                    replies[open[&id]] = Some(AcquireReply::NotNow { state: ExecutionState::Pending });
+                }
             }
             if !held_back.judged.is_empty() {
                 judge(conn, ask, &mut now, &held_back.judged, &mut replies).await?;
@@ -130,7 +139,7 @@ async fn grant(
         r#"WITH clock AS MATERIALIZED (SELECT store_now($1) AS now), granted AS (
            UPDATE execution e SET state = 'running', token = e.token + 1, owner = $2, nonce = i.nonce,
              nonce_node = $2, expires_at = c.now + $3::int8, start_seen = false, waiting = NULL,
-             next_try_at = NULL, waits = 0, redispatches = 0, started_at = NULL,
+             held_by = NULL, next_try_at = NULL, waits = 0, redispatches = 0, started_at = NULL,
              published_at = greatest(least(i.published_at, c.now), e.materialised_at),
              received_at = greatest(c.now - i.held, least(i.published_at, c.now), e.materialised_at),
              leased_at = greatest(c.now, e.materialised_at),
@@ -145,10 +154,15 @@ async fn grant(
                OR (SELECT p.id FROM job p WHERE p.id = e.job AND p.standing = 'paused') IS NULL)
              AND ($8 OR (
                SELECT v.job FROM job_version v WHERE v.job = e.job AND v.overlap <> 'allow' LIMIT 1) IS NULL)
+             AND ((SELECT p.id FROM pause p WHERE p.ended_at IS NULL LIMIT 1) IS NULL
+               OR (SELECT p.id FROM pause p WHERE p.tenant = e.tenant AND p.ended_at IS NULL AND (p.scope = 'tenant'
+                 OR p.handler || '/' || p.handler_version = (SELECT queue_of(v.definition) FROM job_version v
+                   WHERE v.job = e.job AND v.version = e.job_version)) LIMIT 1) IS NULL)
            RETURNING e.id, e.job, e.occurrence, e.token, e.attempts, e.due_at, e.leased_at, e.cancel_requested,
              c.now),
            last_look AS MATERIALIZED (
-             SELECT no_job_is_paused(array_agg(job) FILTER (WHERE occurrence = 'scheduled')) AS passed FROM granted)
+             SELECT no_job_is_paused(array_agg(job) FILTER (WHERE occurrence = 'scheduled'))
+               AND no_pause_is_over(array_agg(id)) AS passed FROM granted)
            SELECT g.id AS "id!", g.token AS "token!", g.attempts AS "attempts!", g.due_at AS "due_at!",
              g.leased_at AS "leased_at!", g.cancel_requested AS "cancel_requested!", g.now AS "now!"
            FROM granted g, last_look l WHERE l.passed"#,
@@ -194,15 +208,8 @@ struct HeldColumns {
     is_paused: bool,
     /// Whether a version of its job judges by overlap.
     is_judged: bool,
-}
-
-/// What was not granted and has no answer yet, with its job.
-#[derive(Default)]
-struct HeldBack {
-    /// To be recorded as held back by a pause.
-    paused: BTreeMap<ExecutionId, Uuid>,
-    /// To be judged by overlap.
-    judged: BTreeMap<ExecutionId, Uuid>,
+    /// The pause of its tenant or queue, the tenant's first.
+    pause: Option<Uuid>,
 }
 
 /// What becomes of an item that was not granted.
@@ -210,8 +217,21 @@ enum Answer {
     Reply(AcquireReply),
     /// Its job is paused, and that is to be recorded.
     HoldBack,
+    /// Its tenant or queue is paused by this, and that is to be recorded.
+    HoldFor(Uuid),
     /// It could be granted.
     Open,
+}
+
+/// What was not granted and has no answer yet.
+#[derive(Default)]
+struct HeldBack {
+    /// To be recorded as held back, with its job, which is paused.
+    by_job: BTreeMap<ExecutionId, Uuid>,
+    /// To be recorded as held back, with the pause of its tenant or queue.
+    by_pause: BTreeMap<ExecutionId, Uuid>,
+    /// To be judged by overlap, with its job.
+    judged: BTreeMap<ExecutionId, Uuid>,
 }
 
 /// Answers what was not granted, as things stand. Leaves open what could be granted by now, and what is to be held
@@ -232,7 +252,10 @@ async fn explain(
              SELECT p.id FROM job p WHERE p.id = e.job AND p.standing = 'paused') IS NOT NULL AS "is_paused!",
            (
              SELECT v.job FROM job_version v WHERE v.job = e.job AND v.overlap <> 'allow' LIMIT 1) IS NOT NULL
-             AS "is_judged!"
+             AS "is_judged!",
+           (SELECT p.id FROM pause p WHERE p.tenant = e.tenant AND p.ended_at IS NULL AND (p.scope = 'tenant'
+             OR p.handler || '/' || p.handler_version = (SELECT queue_of(v.definition) FROM job_version v
+               WHERE v.job = e.job AND v.version = e.job_version)) ORDER BY p.scope DESC LIMIT 1) AS "pause?"
          FROM unnest($1::uuid[]) AS i (id) JOIN execution e ON e.id = ANY (ARRAY[i.id])"#,
         &ids,
     )
@@ -262,7 +285,10 @@ async fn explain(
         match answer(row, ask.node, item, Timestamp::from_micros(now))? {
             Answer::Reply(reply) => replies[at] = Some(reply),
             Answer::HoldBack => {
-                held_back.paused.insert(item.execution, row.job);
+                held_back.by_job.insert(item.execution, row.job);
+            }
+            Answer::HoldFor(pause) => {
+                held_back.by_pause.insert(item.execution, pause);
             }
             Answer::Open => {}
         }
@@ -329,11 +355,19 @@ fn answer(row: &HeldColumns, node: NodeId, item: &AcquireExecution, now: Timesta
             None => AcquireReply::Never { state },
         }));
     }
+    if let (ExecutionState::Pending, false, false, Some(pause)) =
+        (state, row.is_paused, row.is_waiting, row.pause)
+    {
+        return Ok(Answer::HoldFor(pause));
+    }
     Ok(match state {
         ExecutionState::Pending if row.is_paused && row.is_waiting => {
             Answer::Reply(AcquireReply::NotNow { state })
         }
         ExecutionState::Pending if row.is_paused => Answer::HoldBack,
+        ExecutionState::Pending if row.pause.is_some() && row.is_waiting => {
+            Answer::Reply(AcquireReply::NotNow { state })
+        }
         ExecutionState::Pending if row.token == i64::MAX => Answer::Reply(AcquireReply::Never { state }),
         ExecutionState::Pending => Answer::Open,
         ExecutionState::RetryWait => Answer::Reply(AcquireReply::NotNow { state }),

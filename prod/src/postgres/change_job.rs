@@ -93,7 +93,7 @@ async fn known_request(conn: &mut PgConnection, ask: &ChangeJob) -> Result<Optio
     .fetch_optional(conn)
     .await?;
     let Some(known) = known else { return Ok(None) };
-    let is_this = known.fingerprint == asked.fingerprint && known.job == ask.job.as_uuid();
+    let is_this = known.fingerprint == asked.fingerprint && known.job == Some(ask.job.as_uuid());
     Ok(Some(match known.version.filter(|_| is_this) {
         Some(version) => {
             let version = JobVersion(read::count("operator_request.version", version)?);

@@ -23,6 +23,7 @@ use super::read;
 mod changes;
 mod execution;
 mod ledger;
+pub(crate) mod pauses;
 
 /// One snapshot, which nothing is written in.
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -64,6 +65,7 @@ pub(crate) async fn of_execution(
         nodes: if row.state.is_terminal() { Vec::new() } else { present_nodes(&mut snapshot).await? },
         standing: changes::standing(&mut snapshot, &job).await?,
         slot_holders: execution::slot_holders(&mut snapshot, &row).await?,
+        pauses: pauses::over(&mut snapshot, &row, &definition).await?,
         job,
         definition,
         partition_lease,

@@ -52,11 +52,10 @@ async fn create_within(
     if !known.has_tenant {
         return reply(CreateJobReply::NoTenant);
     }
-    if let (Some(asked), Some(fingerprint), Some(job)) = (&ask.request, known.fingerprint, known.job) {
-        return reply(if fingerprint == asked.fingerprint && known.made_a_job {
-            CreateJobReply::Repeated { job: JobId::from_uuid(job) }
-        } else {
-            CreateJobReply::RequestReused
+    if let (Some(asked), Some(fingerprint)) = (&ask.request, known.fingerprint) {
+        return reply(match known.job.filter(|_| fingerprint == asked.fingerprint && known.made_a_job) {
+            Some(job) => CreateJobReply::Repeated { job: JobId::from_uuid(job) },
+            None => CreateJobReply::RequestReused,
         });
     }
     if known.has_job {
@@ -179,7 +178,7 @@ async fn delete_active(
     .await?;
     let cancelled = sqlx::query!(
         "UPDATE execution SET state = 'cancelled', owner = NULL, expires_at = 0, waiting = NULL,
-           next_try_at = NULL,
+           held_by = NULL, next_try_at = NULL,
            finished_at = greatest($2, materialised_at, published_at, received_at, leased_at, started_at),
            lag_clamped = lag_clamped
              OR $2 < greatest(materialised_at, published_at, received_at, leased_at, started_at)

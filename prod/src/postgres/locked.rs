@@ -41,6 +41,8 @@ pub(super) struct LockedExecution {
     pub(super) lost_starts: u32,
     pub(super) next_try_at: Option<Timestamp>,
     pub(super) waiting: Option<WaitReason>,
+    /// The pause that it is to wait for from now on: to be given with another reason for waiting than it had.
+    pub(super) held_by: Option<Uuid>,
     pub(super) waits: u32,
     pub(super) dispatch_no: DispatchNo,
     pub(super) dispatched_at: Option<Timestamp>,
@@ -144,6 +146,7 @@ impl LockedExecutions {
                 lost_starts: read::count("execution.lost_starts", row.lost_starts)?,
                 next_try_at: read::instant(row.next_try_at),
                 waiting: read::waiting(row.waiting.as_deref())?,
+                held_by: None,
                 waits: read::count("execution.waits", row.waits)?,
                 dispatch_no: DispatchNo(read::count("execution.dispatch_no", row.dispatch_no)?),
                 dispatched_at: read::instant(row.dispatched_at),
@@ -208,16 +211,17 @@ impl LockedExecutions {
             "UPDATE execution e SET state = i.state, owner = i.owner, expires_at = i.expires_at,
                start_seen = i.start_seen, cancel_requested = i.cancel_requested, attempts = i.attempts,
                rescues = i.rescues, lost_starts = i.lost_starts, next_try_at = i.next_try_at,
-               waiting = i.waiting, waits = i.waits, dispatch_no = i.dispatch_no,
+               waiting = i.waiting, held_by = CASE WHEN i.waiting = e.waiting THEN e.held_by ELSE i.held_by END,
+               waits = i.waits, dispatch_no = i.dispatch_no,
                dispatched_at = i.dispatched_at, redispatches = i.redispatches, started_at = i.started_at,
                finished_at = i.finished_at, lag_clamped = i.lag_clamped, error = i.error,
                skip_reason = i.skip_reason
              FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::int8[], $5::bool[], $6::bool[], $7::int4[],
                $8::int4[], $9::int4[], $10::int8[], $11::text[], $12::int4[], $13::int4[], $14::int8[],
-               $15::int4[], $16::int8[], $17::int8[], $18::bool[], $19::text[], $20::text[])
+               $15::int4[], $16::int8[], $17::int8[], $18::bool[], $19::text[], $20::text[], $21::uuid[])
                AS i (id, state, owner, expires_at, start_seen, cancel_requested, attempts, rescues,
                  lost_starts, next_try_at, waiting, waits, dispatch_no, dispatched_at, redispatches, started_at,
-                 finished_at, lag_clamped, error, skip_reason)
+                 finished_at, lag_clamped, error, skip_reason, held_by)
              WHERE e.id = ANY (ARRAY[i.id])",
             &changed.iter().map(|row| row.id.as_uuid()).collect::<Vec<_>>(),
             &changed.iter().map(|row| row.state.name().to_owned()).collect::<Vec<_>>(),
@@ -241,6 +245,7 @@ impl LockedExecutions {
             &changed.iter().map(|row| row.error.clone()).collect::<Vec<_>>() as &[Option<String>],
             &changed.iter().map(|row| row.skip_reason.map(|why| why.name().to_owned())).collect::<Vec<_>>()
                 as &[Option<String>],
+            &changed.iter().map(|row| row.held_by).collect::<Vec<_>>() as &[Option<Uuid>],
         )
         .execute(conn)
         .await?;

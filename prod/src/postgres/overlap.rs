@@ -11,7 +11,7 @@ use fencepost_core::execution::{CancelState, ExecutionState, SkipReason, WaitRea
 use fencepost_core::id::{EffectId, ExecutionId, JobId, NodeId};
 use fencepost_core::job::Overlap;
 use fencepost_core::lease::may_be_taken;
-use fencepost_core::limits::{OVERLAP_RECHECK, PAUSE_RECHECK};
+use fencepost_core::limits::{HELD_RECHECK, OVERLAP_RECHECK, PAUSE_RECHECK};
 use fencepost_core::store::command::AcquireExecution;
 use fencepost_core::store::reply::{AcquireReply, Grant};
 use fencepost_core::time::Timestamp;
@@ -94,6 +94,8 @@ struct Asking {
     due_at: i64,
     overlap: Overlap,
     of_a_fire: bool,
+    /// The pause of its tenant or queue, the tenant's first, and what it waits for then.
+    pause: Option<(Uuid, WaitReason)>,
 }
 
 /// The executions of some jobs that hold a slot, wait for one, or ask for one, all locked.
@@ -112,7 +114,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Locks the jobs, then what is to be looked at.
+    /// Locks the tenants against pauses that begin or end meanwhile, the jobs, and then what is to be looked at.
     pub(super) async fn lock(
         conn: &mut PgConnection,
         node: NodeId,
@@ -121,6 +123,13 @@ impl Slots {
     ) -> Result<Self, Fault> {
         let jobs: BTreeSet<Uuid> = items.values().copied().collect();
         let jobs: Vec<Uuid> = jobs.into_iter().collect();
+        sqlx::query!(
+            "SELECT id FROM tenant WHERE id = ANY (ARRAY(SELECT tenant FROM job WHERE id = ANY($1)))
+             ORDER BY id FOR SHARE",
+            &jobs,
+        )
+        .fetch_all(&mut *conn)
+        .await?;
         let standings = sqlx::query!(
             "SELECT id, standing FROM job WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE",
             &jobs,
@@ -129,11 +138,16 @@ impl Slots {
         .await?;
         let rows = sqlx::query!(
             r#"SELECT e.id, e.due_at, e.occurrence = 'scheduled' AS "of_a_fire!", (
-                 SELECT v.overlap FROM job_version v WHERE v.job = e.job AND v.version = e.job_version) AS "overlap!"
+                 SELECT v.overlap FROM job_version v WHERE v.job = e.job AND v.version = e.job_version) AS "overlap!",
+                 p.id AS "pause?", p.scope AS "scope?"
                FROM unnest(ARRAY(
                  SELECT l.id FROM execution l WHERE l.job = ANY($1) AND l.state IN ('pending', 'running', 'retry_wait')
                    AND (l.nonce_node IS NOT NULL OR l.waiting = 'buffered')) || $2::uuid[]) AS i (id)
-               JOIN execution e ON e.id = ANY (ARRAY[i.id])"#,
+               JOIN execution e ON e.id = ANY (ARRAY[i.id])
+               LEFT JOIN LATERAL (
+                 SELECT p.id, p.scope FROM pause p WHERE p.tenant = e.tenant AND p.ended_at IS NULL AND (p.scope = 'tenant'
+                   OR p.handler || '/' || p.handler_version = (SELECT queue_of(v.definition) FROM job_version v
+                     WHERE v.job = e.job AND v.version = e.job_version)) ORDER BY p.scope DESC LIMIT 1) AS p ON true"#,
             &jobs,
             &items.keys().map(|id| id.as_uuid()).collect::<Vec<_>>(),
         )
@@ -142,7 +156,12 @@ impl Slots {
         let mut asking = BTreeMap::new();
         for row in rows {
             let overlap = read::named("job_version.overlap", &row.overlap, Overlap::from_name)?;
-            let it = Asking { due_at: row.due_at, overlap, of_a_fire: row.of_a_fire };
+            let reason = |scope: &str| match scope {
+                "tenant" => WaitReason::TenantPaused,
+                _ => WaitReason::QueuePaused,
+            };
+            let pause = row.pause.zip(row.scope.as_deref().map(reason));
+            let it = Asking { due_at: row.due_at, overlap, of_a_fire: row.of_a_fire, pause };
             asking.insert(ExecutionId::from_uuid(row.id), it);
         }
         let paused = standings.into_iter().filter(|job| job.standing == "paused");
@@ -182,7 +201,11 @@ impl Slots {
         }
         match state {
             ExecutionState::Pending if asking.of_a_fire && self.paused.contains(&row.job) => {
-                Some(self.hold_back(id))
+                Some(self.hold_back(id, WaitReason::JobPaused, None))
+            }
+            ExecutionState::Pending if asking.pause.is_some() => {
+                let (pause, reason) = asking.pause?;
+                Some(self.hold_back(id, reason, Some(pause)))
             }
             ExecutionState::Pending if row.token.next().is_none() => Some(AcquireReply::Never { state }),
             ExecutionState::Pending if row.nonce_node.is_some() => self.grant(item),
@@ -203,12 +226,14 @@ impl Slots {
     }
 
     /// One that waits already keeps its reason and its time.
-    fn hold_back(&mut self, id: ExecutionId) -> AcquireReply {
+    fn hold_back(&mut self, id: ExecutionId, reason: WaitReason, pause: Option<Uuid>) -> AcquireReply {
+        let recheck = if pause.is_some() { HELD_RECHECK } else { PAUSE_RECHECK };
         let now = self.now;
         let row = self.row(id);
         if row.waiting.is_none() {
-            row.waiting = Some(WaitReason::JobPaused);
-            row.next_try_at = Some(now.plus(PAUSE_RECHECK));
+            row.waiting = Some(reason);
+            row.held_by = pause;
+            row.next_try_at = Some(now.plus(recheck));
         }
         AcquireReply::NotNow { state: ExecutionState::Pending }
     }

@@ -1,4 +1,7 @@
 //! Retries that came due and waits that are over: each gets its next outbox row.
+//!
+//! What pauses of tenants and queues held back that have ended comes along where there is room for it. Mostly there is no
+//! such pause; what is not of these partitions is passed over in the index.
 
 use std::collections::BTreeSet;
 
@@ -46,10 +49,21 @@ pub(super) async fn promote(
              SELECT e.id, e.next_try_at FROM execution e
              WHERE e.next_try_at <= $1 AND e.partition = ANY($2)
              ORDER BY e.next_try_at, e.id LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED),
+           lifted AS MATERIALIZED (
+             SELECT h.id, h.held_by FROM (SELECT id FROM pause WHERE lift_until >= $1) AS p
+               CROSS JOIN LATERAL (
+                 SELECT e.id, e.held_by FROM execution e
+                 WHERE e.held_by = p.id AND e.partition = ANY($2) AND e.next_try_at > $1
+                 ORDER BY e.id LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) AS h
+             ORDER BY h.held_by, h.id LIMIT greatest($3 - (SELECT count(*) FROM picked), 0)),
+           chosen AS (
+             SELECT id, next_try_at FROM picked UNION ALL
+             -- After whatever is due, by pause and id.
+             SELECT id, 9000000000000000000 + row_number() OVER (ORDER BY held_by, id) FROM lifted),
            promoted AS (
-             UPDATE execution e SET state = 'pending', waiting = NULL, next_try_at = NULL,
+             UPDATE execution e SET state = 'pending', waiting = NULL, held_by = NULL, next_try_at = NULL,
                dispatch_no = e.dispatch_no + 1, dispatched_at = $1
-             FROM picked p WHERE e.id = ANY (ARRAY[p.id])
+             FROM chosen p WHERE e.id = ANY (ARRAY[p.id])
              RETURNING p.next_try_at AS picked_at, e.id, e.dispatch_no, e.tenant, e.partition, e.job,
                e.job_version, e.occurrence, e.fire, e.manual_key, e.origin, e.replay_number, e.key, e.due_at,
                e.payload),

@@ -123,6 +123,7 @@ pub(super) fn check_atomic(
             | Change::SkippedRange(_)
             | Change::Refusal(_)
             | Change::Request(_)
+            | Change::Pause(_)
             | Change::Malformed(_) => {}
         }
     }

@@ -169,7 +169,7 @@ pub(super) fn check_grants(commit: &Commit<'_>, mirror: &Mirror) -> Result<(), V
 }
 
 /// What is pending is granted to whoever asks first, except to a resend of the acquire whose lease has ended, and
-/// unless a pause of its job holds it back, or its job's slot may be held (which is judged for itself).
+/// unless a pause holds it back, or its job's slot may be held (which is judged for itself).
 fn check_execution_grants(
     commit: &Commit<'_>,
     mirror: &Mirror,

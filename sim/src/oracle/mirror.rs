@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_core::execution::ExecutionState;
-use fencepost_core::id::{ExecutionId, JobId, JobVersion, Occurrence};
+use fencepost_core::id::{ExecutionId, JobId, JobVersion, Occurrence, PauseId};
 use fencepost_core::job::Standing;
 use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::OutboxId;
-use fencepost_core::store::row::{DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, OutboxRow};
+use fencepost_core::store::row::{DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, OutboxRow, PauseRow};
 use fencepost_core::time::Timestamp;
 
 use super::brief::Brief;
@@ -33,6 +33,8 @@ pub(super) struct Mirror {
     pub(super) outbox: BTreeMap<OutboxId, OutboxRow>,
     pub(super) dead_letters: BTreeMap<ExecutionId, DeadLetterRow>,
     pub(super) ranges: BTreeMap<JobId, Ranges>,
+    /// Pauses of tenants and queues that stand.
+    pub(super) paused: BTreeMap<PauseId, PauseRow>,
 }
 
 impl Mirror {
@@ -51,6 +53,14 @@ impl Mirror {
                 dispatch_no: row.dispatch_no,
             }),
             Change::Execution(delta) => self.absorb_execution(delta),
+            Change::Pause(delta) => match &delta.after {
+                Some(row) if row.ended.is_none() => {
+                    self.paused.insert(row.id, row.clone());
+                }
+                Some(_) | None => {
+                    delta.before.iter().for_each(|row| drop(self.paused.remove(&row.id)));
+                }
+            },
             Change::DeadLetter(delta) => put(&mut self.dead_letters, delta, |row| row.execution),
             Change::SkippedRange(delta) => {
                 if let Some(row) = &delta.before {
@@ -99,10 +109,11 @@ impl Mirror {
         self.versions_of(job).find(|(_, through)| at <= *through).map(|(row, _)| row)
     }
 
-    /// Whether an execution is of a fire, and its job is paused.
+    /// Whether an execution is of a fire and its job is paused, or its tenant or queue is.
     pub(super) fn is_held_back(&self, row: &ExecutionRow) -> bool {
         let of_a_fire = matches!(row.occurrence, Occurrence::Scheduled { .. });
-        of_a_fire && self.jobs.get(&row.job).is_some_and(|job| job.standing == Standing::Paused)
+        let by_job = of_a_fire && self.jobs.get(&row.job).is_some_and(|job| job.standing == Standing::Paused);
+        by_job || super::pauses::over(self, row).is_some()
     }
 
     /// Whether a fire of a job lies inside a range row.
@@ -138,6 +149,7 @@ impl Mirror {
             | Change::SkippedRange(_)
             | Change::Refusal(_)
             | Change::Request(_)
+            | Change::Pause(_)
             | Change::Malformed(_) => None,
         }
     }

@@ -6,11 +6,11 @@ use fencepost_core::execution::ExecutionState;
 use fencepost_core::id::{NodeId, TenantId};
 use fencepost_core::lease::RunId;
 use fencepost_core::store::change::{Change, Delta};
-use fencepost_core::store::command::{Command, OutboxId, RepairItem};
+use fencepost_core::store::command::{Command, OutboxId, PauseChange, RepairItem};
 use fencepost_core::store::reply::{
     AcquireReply, CancelReply, ChangeJobReply, DeleteJobReply, FinishReply, HoldReply, MadeExecution,
     MaterialiseReply, PurgeReply, PutOffReply, RenewReply, RepairItemReply, RepairReply, ReplayReply, Reply,
-    TriggerReply,
+    SetPauseReply, TriggerReply,
 };
 use fencepost_core::store::row::{RefusalRow, RefusedResource};
 use fencepost_core::time::Timestamp;
@@ -111,6 +111,7 @@ fn check_dead_letters(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) 
             | Change::SkippedRange(_)
             | Change::Refusal(_)
             | Change::Request(_)
+            | Change::Pause(_)
             | Change::Malformed(_) => {}
         }
     }
@@ -206,6 +207,7 @@ fn refusals(commit: &Commit<'_>) -> u64 {
         | Reply::JobDeleted(_)
         | Reply::JobTriggered(_)
         | Reply::ExecutionCancelled(_)
+        | Reply::PauseSet(_)
         | Reply::DeadLetterReplayed(_)
         | Reply::DeadLettersReplayed(_)
         | Reply::DeadLetterPurged(_) => 0,
@@ -242,6 +244,7 @@ fn tenant_of(command: &Command) -> Option<TenantId> {
         Command::DeleteJob(ask) => Some(ask.tenant),
         Command::TriggerJob(ask) => Some(ask.tenant),
         Command::CancelExecution(ask) => Some(ask.tenant),
+        Command::SetPause(ask) => Some(ask.tenant),
         Command::ReplayDeadLetter(ask) => Some(ask.tenant),
         Command::ReplayDeadLetters(ask) => Some(ask.tenant),
         Command::PurgeDeadLetter(ask) => Some(ask.tenant),
@@ -258,6 +261,10 @@ fn owner_of_asked(command: &Command, mirror: &Mirror) -> Option<TenantId> {
         Command::DeleteJob(ask) => job(&ask.job),
         Command::TriggerJob(ask) => job(&ask.job),
         Command::CancelExecution(ask) => execution(&ask.execution),
+        Command::SetPause(ask) => match &ask.change {
+            PauseChange::Pause { .. } => None,
+            PauseChange::Resume { pause, .. } => mirror.paused.get(pause).map(|row| row.tenant),
+        },
         Command::ReplayDeadLetter(ask) => execution(&ask.origin),
         Command::PurgeDeadLetter(ask) => execution(&ask.execution),
         _ => None,
@@ -271,6 +278,7 @@ fn is_not_found(reply: &Reply) -> bool {
             | Reply::JobDeleted(DeleteJobReply::NotFound)
             | Reply::JobTriggered(TriggerReply::NotFound)
             | Reply::ExecutionCancelled(CancelReply::NotFound)
+            | Reply::PauseSet(SetPauseReply::NotFound)
             | Reply::DeadLetterReplayed(ReplayReply::NotFound)
             | Reply::DeadLetterPurged(PurgeReply::NotFound)
     )
@@ -339,6 +347,7 @@ fn tenants_in(change: &Change) -> Vec<TenantId> {
         Change::DeadLetter(delta) => both(delta, |row| row.tenant),
         Change::SkippedRange(delta) => both(delta, |row| row.tenant),
         Change::Request(delta) => both(delta, |row| row.tenant),
+        Change::Pause(delta) => both(delta, |row| row.tenant),
         Change::Tenant(_)
         | Change::Lease(_)
         | Change::Node(_)

@@ -79,7 +79,7 @@ fn outbox(mirror: &Mirror, recovery: &Recovery<'_>) -> Option<Violation> {
 
 fn executions(mirror: &Mirror, recovery: &Recovery<'_>) -> Option<Violation> {
     let live = mirror.live.iter().filter_map(|id| mirror.executions.get(id));
-    // What a pause holds back waits for whoever paused the job.
+    // What a pause holds back waits for whoever paused its job, its queue or its tenant.
     let is_held_back = |row: &ExecutionRow| {
         matches!(row.state, ExecutionState::Pending | ExecutionState::RetryWait) && mirror.is_held_back(row)
     };

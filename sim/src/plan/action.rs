@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencepost_core::job::JobDefinition;
+use fencepost_core::job::{HandlerRef, JobDefinition};
 use fencepost_core::store::command::ReplayKey;
 use serde::{Deserialize, Serialize};
 
@@ -100,6 +100,22 @@ pub enum Action {
     Resume {
         /// Which.
         job: JobIndex,
+    },
+    /// Pause a tenant, or a queue of one.
+    PauseWork {
+        /// Whose: a place in the plan's tenants.
+        tenant: u8,
+        /// Which handler's queue; all of the tenant's work, where none is given.
+        queue: Option<HandlerRef>,
+    },
+    /// Resume a tenant, or a queue of one.
+    ResumeWork {
+        /// Whose: a place in the plan's tenants.
+        tenant: u8,
+        /// Which handler's queue.
+        queue: Option<HandlerRef>,
+        /// How much the resume itself lets go.
+        at_once: u32,
     },
     /// Delete a job.
     Delete {

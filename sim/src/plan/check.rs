@@ -82,11 +82,19 @@ fn check(plan: &Plan) -> Result<(), PlanError> {
                 to.check().map_err(|error| wrong(place.clone(), error.to_string()))?;
                 check_job(plan, place, *job)?;
             }
-            Action::ReplayAll { tenant, .. } if usize::from(*tenant) >= plan.tenants.len() => {
+            Action::ReplayAll { tenant, .. }
+            | Action::PauseWork { tenant, .. }
+            | Action::ResumeWork { tenant, .. }
+                if usize::from(*tenant) >= plan.tenants.len() =>
+            {
                 return Err(wrong(format!("actions[{at}]"), "no such tenant"));
             }
-            Action::CancelStuck | Action::Replay { .. } | Action::ReplayAll { .. } | Action::Purge { .. } => {
-            }
+            Action::CancelStuck
+            | Action::PauseWork { .. }
+            | Action::ResumeWork { .. }
+            | Action::Replay { .. }
+            | Action::ReplayAll { .. }
+            | Action::Purge { .. } => {}
         }
     }
     for (at, fault) in plan.faults.iter().enumerate() {

@@ -8,6 +8,7 @@ mod faults;
 mod job_changes;
 mod jobs;
 mod operators;
+mod pauses;
 mod swarm;
 mod topology;
 

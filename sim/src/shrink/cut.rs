@@ -20,9 +20,12 @@ pub(super) fn without_jobs(plan: &Plan, gone: &[bool]) -> Option<Plan> {
         let what = match &action.what {
             Action::Create { job } => Action::Create { job: moved(*job)? },
             Action::Trigger { job, key } => Action::Trigger { job: moved(*job)?, key: key.clone() },
-            Action::CancelStuck | Action::Replay { .. } | Action::ReplayAll { .. } | Action::Purge { .. } => {
-                action.what.clone()
-            }
+            Action::CancelStuck
+            | Action::PauseWork { .. }
+            | Action::ResumeWork { .. }
+            | Action::Replay { .. }
+            | Action::ReplayAll { .. }
+            | Action::Purge { .. } => action.what.clone(),
             Action::CancelNewest { job } => Action::CancelNewest { job: moved(*job)? },
             Action::Edit { job, to } => Action::Edit { job: moved(*job)?, to: to.clone() },
             Action::Pause { job } => Action::Pause { job: moved(*job)? },

@@ -116,6 +116,7 @@ impl Observer {
                 | Change::SkippedRange(_)
                 | Change::Refusal(_)
                 | Change::Request(_)
+                | Change::Pause(_)
                 | Change::Malformed(_) => {}
             }
         }

@@ -6,13 +6,15 @@
 
 use std::sync::Arc;
 
-use fencepost_core::id::{ExecutionId, JobId, NodeId, Occurrence, TenantId};
-use fencepost_core::job::{JobDefinition, StoredDefinition};
+use fencepost_core::id::{ExecutionId, JobId, NodeId, Occurrence, PauseId, TenantId};
+use fencepost_core::job::{HandlerRef, JobDefinition, StoredDefinition};
 use fencepost_core::job_plan::{ChangedBy, plan_change, plan_create};
+use fencepost_core::pause::PauseScope;
 use fencepost_core::store::StoreOutcome;
 use fencepost_core::store::command::{
     CancelExecution, ChangeJob, Command, CreateJob, DeadLetterFilter, DeleteJob, JobChange, OperatorRequest,
-    PurgeDeadLetter, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber, TriggerJob,
+    PauseChange, PurgeDeadLetter, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber, SetPause,
+    TriggerJob,
 };
 use fencepost_core::store::reply::{ChangeJobReply, CreateJobReply, Reply, StoreReply};
 use fencepost_core::time::{Span, Timestamp};
@@ -30,6 +32,10 @@ const API_NODE: NodeId = NodeId::from_u128(0x0a91_0000_0000_0000_0000_0000_0000_
 const ASK_AGAIN: Span = Span::from_secs(1);
 /// How often it asks in all.
 const TRIES: u32 = 1_000;
+
+fn scope_of(queue: Option<&HandlerRef>) -> PauseScope {
+    queue.map_or(PauseScope::Tenant, |handler| PauseScope::Queue(handler.clone()))
+}
 
 /// One copy of an action.
 #[derive(Debug)]
@@ -116,6 +122,9 @@ impl World<'_> {
             (Authority::Owner, Action::CancelStuck) => FaultKind::OperatorCancelsStuck,
             (Authority::Owner, Action::Edit { .. }) => FaultKind::OperatorEdits,
             (Authority::Owner, Action::Pause { .. } | Action::Resume { .. }) => FaultKind::OperatorPauses,
+            (Authority::Owner, Action::PauseWork { .. } | Action::ResumeWork { .. }) => {
+                FaultKind::OperatorHolds
+            }
             (Authority::Owner, Action::Delete { .. }) => FaultKind::OperatorDeletes,
             (Authority::Owner, Action::Replay { .. }) => FaultKind::OperatorReplays,
             (Authority::Owner, Action::ReplayAll { .. }) => FaultKind::OperatorReplaysAll,
@@ -130,6 +139,8 @@ impl World<'_> {
             | Action::Edit { .. }
             | Action::Pause { .. }
             | Action::Resume { .. }
+            | Action::PauseWork { .. }
+            | Action::ResumeWork { .. }
             | Action::Delete { .. } => false,
         };
         if needs_dead_letter && self.dead.is_empty() {
@@ -174,6 +185,19 @@ impl World<'_> {
                 let (tenant, job) = (asks(*job), self.job_id(*job));
                 Some(Command::DeleteJob(DeleteJob { tenant, job }))
             }
+            Action::PauseWork { tenant, queue } => {
+                let change = PauseChange::Pause {
+                    pause: PauseId::from_u128((1_u128 << 64) + u128::from(action)),
+                    scope: scope_of(queue.as_ref()),
+                };
+                Some(self.set_pause(action, self.plan.tenants[usize::from(*tenant)], change))
+            }
+            Action::ResumeWork { tenant, queue, at_once } => {
+                let owner = self.plan.tenants[usize::from(*tenant)];
+                let pause = *self.paused.get(&(owner, scope_of(queue.as_ref())))?;
+                let change = PauseChange::Resume { pause, at_once: *at_once };
+                Some(self.set_pause(action, self.authority(owner, spec.under), change))
+            }
             Action::Replay { nth, number, key } => {
                 let (origin, owner) = self.dead_letter(*nth)?;
                 let number = match number {
@@ -197,6 +221,15 @@ impl World<'_> {
         }
     }
 
+    fn set_pause(&self, action: u16, tenant: TenantId, change: PauseChange) -> Command {
+        let request = Some(OperatorRequest {
+            request: format!("pause {action}").into(),
+            fingerprint: Uuid::from_u128(u128::from(action) ^ 3),
+        });
+        let (actor, reason) = (format!("operator {action}").into(), "as planned".into());
+        Command::SetPause(SetPause { tenant, request, change, actor, reason })
+    }
+
     /// The nth that died, counted around, and whose it is.
     fn dead_letter(&self, nth: u32) -> Option<(ExecutionId, TenantId)> {
         let place = (nth as usize).checked_rem(self.dead.len())?;
@@ -217,6 +250,8 @@ impl World<'_> {
             | Action::Trigger { .. }
             | Action::CancelNewest { .. }
             | Action::CancelStuck
+            | Action::PauseWork { .. }
+            | Action::ResumeWork { .. }
             | Action::Delete { .. }
             | Action::Replay { .. }
             | Action::ReplayAll { .. }
@@ -326,6 +361,8 @@ impl World<'_> {
                 | Action::Trigger { .. }
                 | Action::CancelNewest { .. }
                 | Action::CancelStuck
+                | Action::PauseWork { .. }
+                | Action::ResumeWork { .. }
                 | Action::Delete { .. },
                 _,
             ) => None,

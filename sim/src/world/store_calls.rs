@@ -302,6 +302,7 @@ const fn writes(command: &Command) -> bool {
         | Command::DeleteJob(_)
         | Command::TriggerJob(_)
         | Command::CancelExecution(_)
+        | Command::SetPause(_)
         | Command::ReplayDeadLetter(_)
         | Command::ReplayDeadLetters(_)
         | Command::PurgeDeadLetter(_) => true,

@@ -27,6 +27,10 @@ Future {
     DispatchedAgain = "dispatched_again" {
         at: Timestamp, put_off: u32,
     } => format!("Dispatched again at {at}; if the reason still holds it is put off for longer.");
+    /// A pause of its tenant or queue holds it back: the resume has it dispatched again.
+    AfterResume = "dispatched_after_resume" {
+        at: Timestamp,
+    } => format!("Dispatched again as soon as the pause is over; without that it is looked at again at {at}.");
     /// Its dispatch has led to nothing for so long that the sweep dispatches it again.
     Redispatched = "redispatched" {
         at: Timestamp, redispatches: u32,
@@ -120,6 +124,10 @@ fn pending(facts: &ExecutionFacts) -> Future {
     let row = &facts.execution;
     if row.waiting.is_some() {
         let at = row.next_try_at.unwrap_or(facts.now);
+        let holds = facts.pauses.iter().find(|pause| row.held_by == Some(pause.id));
+        if holds.is_some_and(|pause| pause.ended.is_none()) {
+            return Future::AfterResume { at };
+        }
         return Future::DispatchedAgain { at, put_off: row.waits };
     }
     if let Some(outbox) = facts.outbox.iter().rfind(|outbox| outbox.dispatch_no == row.dispatch_no) {

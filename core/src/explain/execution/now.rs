@@ -15,7 +15,8 @@ use crate::fencing::FencingToken;
 use crate::id::{DispatchNo, ExecutionId, NodeId, Occurrence};
 use crate::job::{Overlap, Standing};
 use crate::lease::may_be_taken;
-use crate::store::row::{NodeRole, NodeState, OutboxRow};
+use crate::pause::PauseScope;
+use crate::store::row::{NodeRole, NodeState, OutboxRow, PauseRow};
 use crate::time::{Span, Timestamp};
 
 statements!("execution/now",
@@ -91,6 +92,27 @@ Now {
             (_, _) => "whoever holds its job's slot".to_owned(),
         },
         waits(0, next_try_at),
+    );
+    /// Its tenant is paused: nothing of it starts, whatever it is an occurrence of, until somebody resumes the tenant.
+    TenantPaused = "waiting_tenant_paused" {
+        since: Timestamp, actor: Arc<str>, reason: Arc<str>,
+    } => format!("Its tenant is paused since {since} by {actor} ({reason}): it starts once the tenant is resumed.");
+    /// Its tenant has paused the queue of its handler: nothing of the tenant starts there until somebody resumes it.
+    QueuePaused = "waiting_queue_paused" {
+        handler: Option<Arc<str>>, handler_version: Option<u32>, since: Timestamp, actor: Arc<str>, reason: Arc<str>,
+    } => format!(
+        "Its queue{}{} is paused since {since} by {actor} ({reason}): it starts once the queue is resumed.",
+        named(&handler),
+        handler_version.map(|version| format!(" in version {version}")).unwrap_or_default(),
+    );
+    /// A pause of its tenant or queue held it back and has ended; it is about to be dispatched again.
+    PauseEnded = "waiting_pause_ended" {
+        since: Option<Timestamp>, ended_at: Option<Timestamp>, actor: Option<Arc<str>>, reason: Option<Arc<str>>,
+    } => format!(
+        "Pending: a pause of its tenant or queue held it back{}, and it is about to be dispatched again.",
+        ended_at.map(|at| {
+            format!("; it was ended at {at}{}", StandingSaid::by(actor.as_deref(), reason.as_deref()))
+        }).unwrap_or_default(),
     );
     /// This process cannot read the definition it was made under, so the policies are not told.
     UnreadableHere = "definition_unreadable_here" {
@@ -238,6 +260,7 @@ fn pending(facts: &ExecutionFacts) -> Vec<Statement> {
     if will_be_held_back(facts) {
         told.push(paused(facts).into());
     }
+    told.extend(pauses_ahead(facts));
     let older = facts.outbox.iter().filter(|outbox| outbox.dispatch_no != row.dispatch_no);
     told.extend(older.map(|outbox| {
         Statement::from(Now::OlderNotConfirmed {
@@ -290,6 +313,7 @@ fn waiting(facts: &ExecutionFacts, reason: WaitReason) -> Now {
             Standing::Paused => paused(facts),
             Standing::Active => Now::JobResumed { since: facts.standing.at, next_try_at },
         },
+        WaitReason::TenantPaused | WaitReason::QueuePaused => held_back(facts),
     }
 }
 
@@ -306,6 +330,46 @@ fn will_be_held_back(facts: &ExecutionFacts) -> bool {
     };
     let waits_for_that = facts.execution.waiting == Some(WaitReason::JobPaused);
     of_a_fire && !waits_for_that && facts.job.standing == Standing::Paused
+}
+
+/// What it says of the pause that holds it back, or did.
+fn held_back(facts: &ExecutionFacts) -> Now {
+    let pause = facts.pauses.iter().find(|pause| facts.execution.held_by == Some(pause.id));
+    match pause {
+        Some(pause) if pause.ended.is_none() => paused_above(pause),
+        Some(_) | None => {
+            let ended = pause.and_then(|pause| pause.ended.as_ref());
+            Now::PauseEnded {
+                since: pause.map(|pause| pause.since),
+                ended_at: ended.map(|ended| ended.at),
+                actor: ended.map(|ended| ended.actor.clone()),
+                reason: ended.map(|ended| ended.reason.clone()),
+            }
+        }
+    }
+}
+
+fn paused_above(pause: &PauseRow) -> Now {
+    let (since, actor, reason) = (pause.since, pause.actor.clone(), pause.reason.clone());
+    match &pause.scope {
+        PauseScope::Tenant => Now::TenantPaused { since, actor, reason },
+        PauseScope::Queue(handler) => Now::QueuePaused {
+            handler: Some(handler.name.as_str().into()),
+            handler_version: Some(handler.version),
+            since,
+            actor,
+            reason,
+        },
+    }
+}
+
+/// Pauses of its tenant and queue that will hold it back although it does not wait for them yet.
+fn pauses_ahead(facts: &ExecutionFacts) -> impl Iterator<Item = Statement> {
+    let ahead = facts
+        .pauses
+        .iter()
+        .filter(|pause| pause.ended.is_none() && facts.execution.held_by != Some(pause.id));
+    ahead.map(|pause| Statement::from(paused_above(pause)))
 }
 
 fn workers(facts: &ExecutionFacts) -> Now {
@@ -339,6 +403,7 @@ fn retry_wait(facts: &ExecutionFacts) -> Vec<Statement> {
     if will_be_held_back(facts) {
         told.push(paused(facts).into());
     }
+    told.extend(pauses_ahead(facts));
     told.extend(owner::partition_without_owner(row.partition, &facts.partition_lease, facts.now));
     told
 }

@@ -37,6 +37,7 @@ fn acts_under(command: &Command) -> usize {
         | Command::DeleteJob(_)
         | Command::TriggerJob(_)
         | Command::CancelExecution(_)
+        | Command::SetPause(_)
         | Command::ReplayDeadLetter(_)
         | Command::ReplayDeadLetters(_)
         | Command::PurgeDeadLetter(_) => 0,

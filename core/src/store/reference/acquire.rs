@@ -1,7 +1,8 @@
 //! Execution leases: how they are granted, renewed, and put off.
 //!
-//! Only `Pending` is granted, waiting or not, but nothing of a paused job's fires, and nothing against
-//! the overlap policy of its version (`overlap`): an older dispatch may start what a newer one is on its way
+//! Only `Pending` is granted, waiting or not, but nothing of a paused job's fires, nothing of what a paused tenant or
+//! queue has, and nothing against the overlap policy of its version (`overlap`): an older dispatch may start what a
+//! newer one is on its way
 //! for. The nonce stays in the row when the lease has ended, so that a late resend of the acquire that began
 //! it is told "never" instead of beginning another run.
 
@@ -66,10 +67,17 @@ impl Call<'_> {
                 self.hold_back(item);
                 AcquireReply::NotNow { state }
             }
-            ExecutionState::Pending => match self.judge_overlap(item.execution) {
-                Overlapping::Grant => self.grant_execution(ask, item),
-                Overlapping::PassedOver => AcquireReply::Never { state: ExecutionState::Skipped },
-                Overlapping::Waits => AcquireReply::NotNow { state },
+            ExecutionState::Pending => match self.pause_over(row) {
+                Some((pause, reason)) => {
+                    let row = row.clone();
+                    self.hold_for_pause(&row, pause, reason);
+                    AcquireReply::NotNow { state }
+                }
+                None => match self.judge_overlap(item.execution) {
+                    Overlapping::Grant => self.grant_execution(ask, item),
+                    Overlapping::PassedOver => AcquireReply::Never { state: ExecutionState::Skipped },
+                    Overlapping::Waits => AcquireReply::NotNow { state },
+                },
             },
             ExecutionState::RetryWait => {
                 mark::hit(Mark::AcquireTooEarly);
@@ -150,6 +158,7 @@ impl Call<'_> {
         row.expires_at = self.now.plus(ask.ttl);
         row.sign = LeaseSign::None;
         row.waiting = None;
+        row.held_by = None;
         row.next_try_at = None;
         row.waits = 0;
         row.redispatches = 0;

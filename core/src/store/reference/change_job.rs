@@ -102,9 +102,10 @@ impl Call<'_> {
                 tenant: ask.tenant,
                 request: asked.request.clone(),
                 fingerprint: asked.fingerprint,
-                job: ask.job,
+                job: Some(ask.job),
                 execution: None,
                 version: Some(version),
+                pause: None,
                 at: self.now,
             };
             self.tables.requests.put(row, self.changes);

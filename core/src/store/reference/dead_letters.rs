@@ -69,9 +69,10 @@ impl Call<'_> {
                 tenant: ask.tenant,
                 request: asked.request.clone(),
                 fingerprint: asked.fingerprint,
-                job: letter.job,
+                job: Some(letter.job),
                 execution: Some(execution),
                 version: None,
+                pause: None,
                 at: self.now,
             };
             self.tables.requests.put(row, self.changes);

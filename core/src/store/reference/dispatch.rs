@@ -36,7 +36,8 @@ impl Call<'_> {
                 }
             }
         }
-        let due = self.pick_promotable(&partitions, ask.limit as usize);
+        let mut due = self.pick_promotable(&partitions, ask.limit as usize);
+        due.extend(self.pick_lifted(&partitions, ask.limit as usize - due.len()));
         let dispatches = due.into_iter().map(|id| self.promote(ask, id)).collect();
         let next_due = self.tables.executions().index().promotable.next_after(partitions, self.now);
         Reply::Promoted { dispatches, refused, next_due }
@@ -69,6 +70,7 @@ impl Call<'_> {
             mark::hit(Mark::WaitingDispatched);
         }
         row.waiting = None;
+        row.held_by = None;
         row.next_try_at = None;
         self.dispatch(&mut row);
         let outbox = self.outbox_row(&row, ask.node);

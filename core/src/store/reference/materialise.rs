@@ -58,6 +58,7 @@ pub(super) fn new_execution(
         lost_starts: 0,
         next_try_at: None,
         waiting: None,
+        held_by: None,
         waits: 0,
         dispatch_no: DispatchNo(1),
         dispatched_at: Some(now),

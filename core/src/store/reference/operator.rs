@@ -41,10 +41,9 @@ impl Call<'_> {
         if let Some(asked) = &ask.request
             && let Some(known) = self.tables.requests.get(&(ask.tenant, asked.request.clone()))
         {
-            return if known.made_a_job(asked.fingerprint) {
-                CreateJobReply::Repeated { job: known.job }
-            } else {
-                CreateJobReply::RequestReused
+            return match known.made_a_job(asked.fingerprint) {
+                Some(job) => CreateJobReply::Repeated { job },
+                None => CreateJobReply::RequestReused,
             };
         }
         if self.tables.jobs.contains(&ask.job) {
@@ -62,9 +61,10 @@ impl Call<'_> {
                 tenant: ask.tenant,
                 request: asked.request.clone(),
                 fingerprint: asked.fingerprint,
-                job: ask.job,
+                job: Some(ask.job),
                 execution: None,
                 version: None,
+                pause: None,
                 at: self.now,
             };
             self.tables.requests.put(row, self.changes);

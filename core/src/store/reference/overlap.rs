@@ -88,8 +88,8 @@ impl Call<'_> {
             mark::hit(Mark::OverlapBuffered);
             let lasting = self.bugs.has(Bug::EndLiftsNothing);
             let next_try_at = if lasting { Timestamp::MAX } else { self.now.plus(OVERLAP_RECHECK) };
-            let row =
-                ExecutionRow { waiting: Some(WaitReason::Buffered), next_try_at: Some(next_try_at), ..row };
+            let waiting = Some(WaitReason::Buffered);
+            let row = ExecutionRow { waiting, held_by: None, next_try_at: Some(next_try_at), ..row };
             self.tables.put_execution(row, self.changes);
         }
         Overlapping::Waits

@@ -39,6 +39,7 @@ mod model;
 mod node;
 mod operator;
 mod overlap;
+mod pause;
 mod sweep;
 
 const TENANT: TenantId = TenantId::from_u128(0x7e);
@@ -345,6 +346,7 @@ fn rebuilt(tables: &Tables) -> Tables {
     rows.skipped_ranges.into_iter().for_each(|row| made.skipped_ranges.put(row, changes));
     rows.refusals.into_iter().for_each(|row| made.refusals.put(row, changes));
     rows.requests.into_iter().for_each(|row| made.requests.put(row, changes));
+    rows.pauses.into_iter().for_each(|row| made.pauses.put(row, changes));
     rows.malformed.into_iter().for_each(|row| made.malformed.put(row, changes));
     made
 }

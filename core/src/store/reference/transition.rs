@@ -42,6 +42,7 @@ impl Call<'_> {
         row.owner = None;
         row.expires_at = Timestamp::EPOCH;
         row.waiting = None;
+        row.held_by = None;
         row.next_try_at = None;
         let stamps = [row.published_at, row.received_at, row.leased_at, row.started_at];
         let latest = stamps.into_iter().flatten().fold(row.materialised_at, Timestamp::max);

@@ -5,7 +5,7 @@
 
 use crate::store::row::{
     AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, MalformedRow, NodeRow,
-    OutboxRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
+    OutboxRow, PauseRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
 };
 use crate::store::tables::Tables;
 
@@ -36,6 +36,8 @@ pub struct Contents {
     pub refusals: Vec<RefusalRow>,
     /// `operator_request`.
     pub requests: Vec<RequestRow>,
+    /// `pause`.
+    pub pauses: Vec<PauseRow>,
     /// `malformed_message`.
     pub malformed: Vec<MalformedRow>,
 }
@@ -57,6 +59,7 @@ impl Tables {
             skipped_ranges: self.skipped_ranges().iter().cloned().collect(),
             refusals: self.refusals().iter().cloned().collect(),
             requests: self.requests().iter().cloned().collect(),
+            pauses: self.pauses().iter().cloned().collect(),
             malformed: self.malformed().iter().cloned().collect(),
         }
     }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use crate::fencing::FencingToken;
-use crate::id::{ExecutionId, JobId, JobVersion, NodeId, TenantId};
+use crate::id::{ExecutionId, JobId, JobVersion, NodeId, PauseId, TenantId};
+use crate::pause::PauseScope;
 use crate::store::change::{Change, Delta};
 use crate::store::row::{
-    AttemptRow, DeadLetterRow, JobVersionRow, MalformedRow, NodeRole, NodeRow, NodeState, RefusalRow,
-    RefusedAction, RefusedResource, RequestRow, SkippedRangeRow, TenantRow,
+    AttemptRow, DeadLetterRow, JobVersionRow, MalformedRow, NodeRole, NodeRow, NodeState, PauseRow,
+    RefusalRow, RefusedAction, RefusedResource, RequestRow, SkippedRangeRow, TenantRow,
 };
 use crate::store::tables::table::Record;
 use crate::store::tables::work::shift;
@@ -112,6 +113,37 @@ impl Record for DeadLetterRow {
 
     fn change(delta: Delta<Self>) -> Change {
         Change::DeadLetter(Box::new(delta))
+    }
+}
+
+/// Pauses that have not ended, by what they reach; and those that have and still let go what they held back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PauseIndex {
+    pub(in crate::store) in_force: BTreeMap<(TenantId, PauseScope), PauseId>,
+    pub(in crate::store) lifting: BTreeSet<(Timestamp, PauseId)>,
+}
+
+impl Record for PauseRow {
+    type Key = PauseId;
+    type Index = PauseIndex;
+
+    fn key(&self) -> PauseId {
+        self.id
+    }
+
+    fn reindex(index: &mut PauseIndex, before: Option<&Self>, after: Option<&Self>) {
+        if let Some(row) = before.filter(|row| row.ended.is_none()) {
+            index.in_force.remove(&(row.tenant, row.scope.clone()));
+        }
+        if let Some(row) = after.filter(|row| row.ended.is_none()) {
+            index.in_force.insert((row.tenant, row.scope.clone()), row.id);
+        }
+        let lifting = |row: &Self| row.lift_until.map(|until| (until, row.id));
+        shift(&mut index.lifting, before.and_then(lifting), after.and_then(lifting));
+    }
+
+    fn change(delta: Delta<Self>) -> Change {
+        Change::Pause(Box::new(delta))
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::execution::{ExecutionState, WaitReason};
-use crate::id::{ExecutionId, JobId};
+use crate::id::{ExecutionId, JobId, PauseId};
 use crate::store::change::{Change, Delta};
 use crate::store::command::OutboxId;
 use crate::store::row::{ExecutionRow, JobRow, JobState, OutboxRow};
@@ -53,6 +53,8 @@ pub struct ExecutionIndex {
     pub(in crate::store) live: BTreeSet<(JobId, ExecutionId)>,
     /// Waiting for their job's slot, by job and due time.
     pub(in crate::store) buffered: BTreeSet<(JobId, Timestamp, ExecutionId)>,
+    /// Held back, by the pause of a tenant or queue that does.
+    pub(in crate::store) held: BTreeSet<(PauseId, ExecutionId)>,
 }
 
 impl ExecutionIndex {
@@ -112,6 +114,8 @@ impl Record for ExecutionRow {
             before.and_then(ExecutionIndex::buffered_entry),
             after.and_then(ExecutionIndex::buffered_entry),
         );
+        let held = |row: &Self| row.held_by.map(|pause| (pause, row.id));
+        shift(&mut index.held, before.and_then(held), after.and_then(held));
     }
 
     fn change(delta: Delta<Self>) -> Change {

@@ -2,7 +2,7 @@
 
 use fencepost_core::execution::{AttemptEnd, DeadLetterReason, ExecutionState, SkipReason, WaitReason};
 use fencepost_core::fencing::FencingToken;
-use fencepost_core::id::{DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, TenantId};
+use fencepost_core::id::{DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, PauseId, TenantId};
 use fencepost_core::job::Payload;
 use fencepost_core::limits::{EXPLAINED_OUTBOX_MAX, EXPLAINED_REFUSALS_MAX, EXPLAINED_RUNS_MAX};
 use fencepost_core::store::row::{
@@ -26,7 +26,7 @@ pub(super) async fn row(
     let row = sqlx::query!(
         r#"SELECT store_now(NULL) AS "now!", job, job_version, partition, occurrence, fire, manual_key, origin,
              replay_number, key, payload, state, skip_reason, due_at, made_under, token, owner, nonce, nonce_node,
-             expires_at, start_seen, cancel_requested, attempts, rescues, lost_starts, next_try_at, waiting, waits,
+             expires_at, start_seen, cancel_requested, attempts, rescues, lost_starts, next_try_at, waiting, held_by, waits,
              dispatch_no, dispatched_at, redispatches, materialised_at, published_at, received_at, leased_at,
              started_at, finished_at, lag_clamped, error
            FROM execution WHERE id = $1 AND tenant = $2"#,
@@ -69,6 +69,7 @@ pub(super) async fn row(
         lost_starts: read::count("execution.lost_starts", row.lost_starts)?,
         next_try_at: read::instant(row.next_try_at),
         waiting: read::waiting(row.waiting.as_deref())?,
+        held_by: row.held_by.map(PauseId::from_uuid),
         waits: read::count("execution.waits", row.waits)?,
         dispatch_no: DispatchNo(read::count("execution.dispatch_no", row.dispatch_no)?),
         dispatched_at: read::instant(row.dispatched_at),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use fencepost_core::execution::{AttemptEnd, DeadLetterReason, SkipReason};
 use fencepost_core::fencing::FencingToken;
-use fencepost_core::id::{DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, TenantId};
+use fencepost_core::id::{DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, PauseId, TenantId};
 use fencepost_core::store::row::{AttemptRow, DeadLetterRow, ExecutionRow, JobState, OutboxRow};
 use fencepost_core::time::Timestamp;
 use fencepost_core::verify::{ExecutionFacts, JobOfExecution, OriginFacts, ReplayFacts};
@@ -51,6 +51,7 @@ struct ExecutionColumns {
     lost_starts: i32,
     next_try_at: Option<i64>,
     waiting: Option<String>,
+    held_by: Option<Uuid>,
     waits: i32,
     dispatch_no: i32,
     dispatched_at: Option<i64>,
@@ -127,6 +128,7 @@ impl ExecutionColumns {
             lost_starts: read::count("execution.lost_starts", self.lost_starts)?,
             next_try_at: read::instant(self.next_try_at),
             waiting: read::waiting(self.waiting.as_deref())?,
+            held_by: self.held_by.map(PauseId::from_uuid),
             waits: read::count("execution.waits", self.waits)?,
             dispatch_no: DispatchNo(read::count("execution.dispatch_no", self.dispatch_no)?),
             dispatched_at: read::instant(self.dispatched_at),
@@ -346,7 +348,7 @@ pub(super) async fn by_execution(conn: &mut PgConnection, reading: &mut Reading<
         "SELECT e.id, e.tenant, e.job, e.job_version, e.partition, e.occurrence, e.fire, e.manual_key, e.origin,
            e.replay_number, e.key, e.state, e.skip_reason, e.due_at, e.made_under, e.token, e.owner, e.nonce,
            e.nonce_node, e.expires_at, e.start_seen, e.cancel_requested, e.attempts, e.rescues, e.lost_starts,
-           e.next_try_at, e.waiting, e.waits, e.dispatch_no, e.dispatched_at, e.redispatches, e.materialised_at,
+           e.next_try_at, e.waiting, e.held_by, e.waits, e.dispatch_no, e.dispatched_at, e.redispatches, e.materialised_at,
            e.published_at, e.received_at, e.leased_at, e.started_at, e.finished_at, e.lag_clamped,
            j.tenant AS job_tenant, j.partition AS job_partition, j.state AS job_state,
            j.effective_from AS job_effective_from, o.token AS origin_token, o.key AS origin_key

@@ -132,7 +132,7 @@ const ORPHANS: &str = "
     WHERE NOT EXISTS (SELECT FROM execution e WHERE e.id = r.execution)
     UNION ALL
     SELECT 'request', q.job, q.execution FROM operator_request q
-    WHERE NOT EXISTS (SELECT FROM job j WHERE j.id = q.job)
+    WHERE (q.job IS NOT NULL AND NOT EXISTS (SELECT FROM job j WHERE j.id = q.job))
        OR (q.execution IS NOT NULL AND NOT EXISTS (SELECT FROM execution e WHERE e.id = q.execution))";
 
 #[derive(sqlx::FromRow)]

@@ -232,6 +232,7 @@ fn measure(stream: &mut Stream, kind: FaultKind) -> Measure {
         | FaultKind::OperatorCancels
         | FaultKind::OperatorEdits
         | FaultKind::OperatorPauses
+        | FaultKind::OperatorHolds
         | FaultKind::OperatorDeletes
         | FaultKind::OperatorCancelsStuck
         | FaultKind::OperatorRaces

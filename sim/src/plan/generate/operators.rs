@@ -36,6 +36,9 @@ pub(super) fn draw(seed: u64, ground: &Ground<'_>) -> Vec<OperatorAction> {
     if ground.swarm.has(FaultKind::OperatorEdits) || ground.swarm.has(FaultKind::OperatorPauses) {
         actions.extend(super::job_changes::draw(&mut stream("plan/operators/changes"), ground));
     }
+    if ground.swarm.has(FaultKind::OperatorHolds) {
+        actions.extend(super::pauses::draw(&mut stream("plan/operators/pauses"), ground));
+    }
     let dead_letters = [FaultKind::OperatorReplays, FaultKind::OperatorReplaysAll, FaultKind::OperatorPurges];
     if dead_letters.iter().any(|kind| ground.swarm.has(*kind)) {
         actions.extend(tend_dead_letters(&mut stream("plan/operators/dead letters"), ground));

@@ -19,7 +19,7 @@ fn edit(text: &str) -> JobChange {
 }
 
 /// A change of the job as it stands, planned now: its next fire stays to be recorded.
-fn change_of(world: &World, change: JobChange) -> ChangeJob {
+pub(super) fn change_of(world: &World, change: JobChange) -> ChangeJob {
     let job = world.job();
     ChangeJob {
         tenant: TENANT,

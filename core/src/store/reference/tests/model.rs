@@ -381,7 +381,8 @@ fn only_counts(change: &Change) -> bool {
         | Change::Outbox(_)
         | Change::DeadLetter(_)
         | Change::SkippedRange(_)
-        | Change::Request(_) => false,
+        | Change::Request(_)
+        | Change::Pause(_) => false,
     }
 }
 
