@@ -1,10 +1,11 @@
 //! Overlap, by the reference semantics: who gets a job's slot, who waits for it, and who is passed over.
 
-use super::{OTHER_WORKER, START, TENANT, TTL, WORKER, World, definition, secs};
+use super::{OTHER_WORKER, START, TENANT, TTL, WORKER, World, definition, partition, secs};
 use crate::execution::{CancelState, ExecutionState, SkipReason, WaitReason};
 use crate::id::{ExecutionId, JobId, Occurrence};
 use crate::lease::RunId;
 use crate::limits::OVERLAP_RECHECK;
+use crate::partition::PartitionId;
 use crate::store::command::{
     AcquireExecution, AcquireExecutions, CancelExecution, Command, CreateJob, RunOutcome, TriggerJob,
 };
@@ -12,9 +13,14 @@ use crate::store::reply::{AcquireReply, FinishReply, Reply};
 use crate::store::row::ExecutionRow;
 use crate::time::Span;
 
-const LIMITED: JobId = JobId::from_u128(0x11b);
 const PASSED_OVER: AcquireReply = AcquireReply::Never { state: ExecutionState::Skipped };
 const NOT_NOW: AcquireReply = AcquireReply::NotNow { state: ExecutionState::Pending };
+
+/// The job, in the partition of the world's own.
+fn limited() -> JobId {
+    let mut ids = (0x1000..).map(JobId::from_u128);
+    ids.find(|id| PartitionId::of(*id) == partition()).expect("ids are spread over the partitions")
+}
 
 /// A job with this overlap, and an execution of it per key, a second apart.
 fn with(overlap: &str, keys: &[&str]) -> World {
@@ -24,7 +30,7 @@ fn with(overlap: &str, keys: &[&str]) -> World {
     );
     world.apply(Command::CreateJob(CreateJob {
         tenant: TENANT,
-        job: LIMITED,
+        job: limited(),
         request: None,
         definition: definition(&text),
         planned_at: START,
@@ -35,7 +41,7 @@ fn with(overlap: &str, keys: &[&str]) -> World {
         world.pass(secs(1));
         world.apply(Command::TriggerJob(TriggerJob {
             tenant: TENANT,
-            job: LIMITED,
+            job: limited(),
             execution: id(key),
             key: (*key).into(),
             payload: None,
@@ -46,7 +52,7 @@ fn with(overlap: &str, keys: &[&str]) -> World {
 }
 
 fn id(key: &str) -> ExecutionId {
-    Occurrence::Manual { key: key.into() }.execution_id(LIMITED)
+    Occurrence::Manual { key: key.into() }.execution_id(limited())
 }
 
 impl World {
