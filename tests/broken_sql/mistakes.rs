@@ -376,8 +376,7 @@ fn holds() -> Vec<Mistake> {
             "AND ended_at IS NULL ORDER BY id FOR SHARE",
             "AND ended_at IS NULL ORDER BY id",
             Meeting(pauses::HELD_AGAINST_RESUME),
-        )
-        .shows_as(Symptom::Differs),
+        ),
         Mistake::new(
             "held back without a name",
             "what waits does not say for which pause, and the resume lets nothing go",
@@ -386,14 +385,6 @@ fn holds() -> Vec<Mistake> {
             Alone,
         )
         .within(3_000),
-        Mistake::new(
-            "a resume that leaves the rest behind",
-            "what is more than the resume lets go itself is picked up by nobody",
-            "(SELECT id FROM pause WHERE lift_until >= $1)",
-            "(SELECT id FROM pause WHERE lift_until < $1)",
-            Alone,
-        )
-        .within(6_000),
     ]
 }
 
