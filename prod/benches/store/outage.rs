@@ -68,7 +68,9 @@ pub(crate) async fn measure(store: &PgStore, pool: &PgPool) {
         assert!((most..=most + 60).contains(&runs), "{name}: {runs} runs");
         let [reading, deciding, writing] =
             [driven.reading, driven.deciding, driven.writing].map(|took| took.as_secs_f64() * 1e3);
-        println!("  {name:<18} read {reading:>6.2}  decided {deciding:>6.2}  wrote {writing:>6.2}  runs {runs:>4}");
+        println!(
+            "  {name:<18} read {reading:>6.2}  decided {deciding:>6.2}  wrote {writing:>6.2}  runs {runs:>4}"
+        );
     }
 }
 
@@ -123,7 +125,12 @@ impl Driven<'_> {
     }
 
     /// Makes one call, and says whether it was the one that recorded the outage.
-    async fn carry_out(&mut self, effect: fencepost_core::id::EffectId, command: &Command, id: JobId) -> bool {
+    async fn carry_out(
+        &mut self,
+        effect: fencepost_core::id::EffectId,
+        command: &Command,
+        id: JobId,
+    ) -> bool {
         let called = Instant::now();
         let outcome = self.store.execute(command).await;
         let took = called.elapsed();
