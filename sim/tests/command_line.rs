@@ -148,7 +148,7 @@ fn a_mutants_report_names_the_seed_that_fails_with_it() {
 #[test]
 fn the_help_of_mutants_says_how_many_seeds_each_may_live_through() {
     let help = said(&fencepost_sim(&["mutants", "--help"]));
-    assert!(help.contains("[default: 400]"), "{help}");
+    assert!(help.contains("[default: 2000]"), "{help}");
 }
 
 #[test]

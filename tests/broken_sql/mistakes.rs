@@ -166,7 +166,7 @@ fn guards() -> Vec<Mistake> {
             "AND e.state = 'running' AND e.expires_at > c.now AND i.token = i.token",
             Alone,
         )
-        .within(4_000),
+        .within(12_000),
     ]
 }
 
@@ -308,7 +308,8 @@ fn identities() -> Vec<Mistake> {
             "leased_at = greatest(c.now, e.materialised_at)",
             "leased_at = greatest(store_now(NULL), e.materialised_at)",
             Alone,
-        ),
+        )
+        .within(1_000),
         Mistake::new(
             "a refusal that overwrites the one before",
             "how often somebody was refused is lost",
@@ -330,7 +331,7 @@ fn outbox() -> Vec<Mistake> {
             "SELECT id, 1, tenant, partition, $2, $1, $1, 0 FROM made",
             Alone,
         )
-        .within(200),
+        .within(1_000),
         Mistake::new(
             "an outbox row for what was there already",
             "the insert does not reference the CTE that says what is new",
@@ -363,7 +364,7 @@ fn outbox() -> Vec<Mistake> {
             "SET tries = o.tries + 1, next_try_at = greatest($1, o.created_at)",
             Alone,
         )
-        .within(200),
+        .within(1_000),
     ]
 }
 
@@ -376,7 +377,8 @@ fn holds() -> Vec<Mistake> {
             "AND ended_at IS NULL ORDER BY id FOR SHARE",
             "AND ended_at IS NULL ORDER BY id",
             Meeting(pauses::HELD_AGAINST_RESUME),
-        ),
+        )
+        .within(12),
         Mistake::new(
             "held back without a name",
             "what waits does not say for which pause, and the resume lets nothing go",
@@ -384,7 +386,7 @@ fn holds() -> Vec<Mistake> {
             "_paused', next_try_at",
             Alone,
         )
-        .within(3_000),
+        .within(12_000),
     ]
 }
 

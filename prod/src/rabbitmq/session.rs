@@ -9,7 +9,7 @@ use core::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::stream::{SelectAll, once};
-use futures_util::{Stream, StreamExt};
+use futures_util::{FutureExt, Stream, StreamExt};
 use lapin::message::Delivery as Arrival;
 use lapin::options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{FieldTable, ShortString};
@@ -192,6 +192,15 @@ impl Session {
         let delivery = Delivery { epoch: self.epoch, tag: arrival.delivery_tag };
         let message: Result<_, MalformedMessage> = ExecutionMessage::decode(&arrival.data).map(Arc::new);
         ConsumeEvent::Delivered { delivery, message }
+    }
+}
+
+impl Drop for Session {
+    /// Whatever is under way, the broker is told at once that this is over, and gives what was not acknowledged to
+    /// others. The client by itself closes what is let go only once none of its own tasks holds it any more.
+    fn drop(&mut self) {
+        // The first look at the future sends; nobody waits for the answer. One that is closed already says so.
+        let _sent = self.connection.close(200, "let go".into()).now_or_never();
     }
 }
 
