@@ -229,8 +229,8 @@ fn decisions() -> Vec<Mistake> {
         Mistake::new(
             "picked without a lock",
             "two promote the same retry, and it is dispatched twice",
-            "FOR NO KEY UPDATE SKIP LOCKED",
-            "",
+            "ORDER BY e.next_try_at, e.id LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED",
+            "ORDER BY e.next_try_at, e.id LIMIT $3",
             Meeting("promoting a retry against its promotion"),
         )
         .shows_as(Symptom::Differs),
