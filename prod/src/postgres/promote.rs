@@ -43,6 +43,7 @@ pub(super) async fn promote(
         }
     }
     let partitions: Vec<i16> = served.into_iter().collect();
+    // What is lifted comes after whatever is due, by pause and id.
     let rows = sqlx::query_as!(
         DispatchColumns,
         r#"WITH picked AS MATERIALIZED (
@@ -58,7 +59,6 @@ pub(super) async fn promote(
              ORDER BY h.held_by, h.id LIMIT greatest($3 - (SELECT count(*) FROM picked), 0)),
            chosen AS (
              SELECT id, next_try_at FROM picked UNION ALL
-             -- After whatever is due, by pause and id.
              SELECT id, 9000000000000000000 + row_number() OVER (ORDER BY held_by, id) FROM lifted),
            promoted AS (
              UPDATE execution e SET state = 'pending', waiting = NULL, held_by = NULL, next_try_at = NULL,
