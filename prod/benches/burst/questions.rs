@@ -143,9 +143,9 @@ async fn fill(pool: &PgPool, fires: i64) {
                      FROM job) AS job
                CROSS JOIN generate_series(0, $1 - 1) AS back) AS fires",
         "INSERT INTO attempt (execution, tenant, node, token, at, attempt, ended, error)
-         SELECT id, tenant, gen_random_uuid(), token, due_at + token * 5000, token, 'failed_retryably',
+         SELECT id, tenant, gen_random_uuid(), run, due_at + run * 5000, run, 'failed_retryably',
              '503 from the target'
-         FROM execution CROSS JOIN generate_series(1, 2) AS token(token)
+         FROM execution CROSS JOIN generate_series(1, 2) AS run
          WHERE state = 'dead_lettered' AND $1 + $2 + $3 > 0",
         "INSERT INTO dead_letter (execution, tenant, job, at, attempts, rescues, lost_starts, reason, error)
          SELECT id, tenant, job, finished_at, 2, 0, 0, 'exhausted', error FROM execution
