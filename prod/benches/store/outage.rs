@@ -19,7 +19,7 @@ use fencepost_core::store::reply::{MaterialiseReply, Reply, StoreReply};
 use fencepost_core::time::{Monotonic, Timestamp};
 use sqlx::PgPool;
 
-use crate::{TENANT, call, job};
+use crate::{JOBS, TENANT, call, job};
 
 const DAYS: i64 = 30;
 const SECOND: i64 = 1_000_000;
@@ -55,7 +55,8 @@ pub(crate) async fn measure(store: &PgStore, pool: &PgPool) {
     let (role, began) = (Scheduler::new(config), Instant::now());
     let mut driven = Driven { store, role, began, reading: zero, deciding: zero, writing: zero };
     for (nth, (name, policy, most)) in POLICIES.into_iter().enumerate() {
-        let id = job(nth as u128 + 1);
+        // Nobody's id so far: a store remembers what it has read of a version.
+        let id = job(JOBS + 1 + nth as u128);
         insert(store, pool, id, policy).await;
         driven.catch_up(id).await;
         let count = "SELECT count(*) FROM execution WHERE job = $1 AND state <> 'skipped'";
