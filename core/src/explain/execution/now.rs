@@ -86,12 +86,12 @@ Now {
         behind: Option<ExecutionId>, behind_state: Option<ExecutionState>, holders: u32, overlap: Option<Overlap>,
         next_try_at: Option<Timestamp>,
     } => format!(
-        "Pending: it waits until {} has ended{}.",
+        "Pending: it waits for the end of {}{}.",
         match (&behind, behind_state) {
-            (Some(behind), Some(state)) => format!("{behind} of the same job, which is {state},"),
+            (Some(behind), Some(state)) => format!("{behind} of the same job, which is {state}"),
             (_, _) => "whoever holds its job's slot".to_owned(),
         },
-        waits(0, next_try_at),
+        next_try_at.map(|at| format!("; without that it is looked at again at {at}")).unwrap_or_default(),
     );
     /// Its tenant is paused: nothing of it starts, whatever it is an occurrence of, until somebody resumes the tenant.
     TenantPaused = "waiting_tenant_paused" {
