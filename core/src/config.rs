@@ -11,7 +11,7 @@ use crate::bug::Bugs;
 use crate::id::NodeId;
 use crate::job::HandlerName;
 use crate::lease::TrustWindow;
-use crate::time::Span;
+use crate::time::{Monotonic, Span};
 
 /// The settings of a [`Scheduler`](crate::scheduler::Scheduler).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +69,16 @@ impl SchedulerConfig {
     #[must_use]
     pub const fn beat(&self) -> Span {
         self.poll_every.divided_by(8)
+    }
+
+    /// The beat nearest to `span` from now. What comes round faster than the beat keeps a beat of half its own span: a
+    /// node that polls seldom is not to be taken for dead.
+    #[must_use]
+    pub fn on_the_beat(&self, now: Monotonic, span: Span) -> Monotonic {
+        let beat = self.beat().min(span.divided_by(2)).as_micros().max(1);
+        let at = now.plus(span);
+        let nearest = at.as_micros().saturating_add(beat / 2) / beat * beat;
+        if nearest > now.as_micros() { Monotonic::from_micros(nearest) } else { at }
     }
 
     /// The defaults, for this process.
@@ -162,6 +172,31 @@ impl WorkerConfig {
             ack_early_above: Span::from_secs(15 * 60),
             drain_within: Span::from_secs(20),
             bugs: Bugs::NONE,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_at_about_the_same_time_is_due_on_one_beat() {
+        let config = SchedulerConfig::new(NodeId::from_u128(1), "a".into());
+        let polled = config.on_the_beat(Monotonic::from_micros(10_003_000), config.poll_every);
+        let beaten = config.on_the_beat(Monotonic::from_micros(8_009_000), config.heartbeat_every);
+        assert_eq!((polled, beaten), (Monotonic::from_micros(11_000_000), polled));
+    }
+
+    #[test]
+    fn a_node_that_polls_seldom_beats_as_often_as_it_is_told() {
+        let mut config = SchedulerConfig::new(NodeId::from_u128(1), "a".into());
+        config.poll_every = Span::from_secs(3_600);
+        let most = config.heartbeat_every.plus(config.heartbeat_every.divided_by(4));
+        for micros in (0..20_000_000).step_by(77_777) {
+            let now = Monotonic::from_micros(micros);
+            let next = config.on_the_beat(now, config.heartbeat_every);
+            assert!(next > now && next <= now.plus(most), "{now:?}: {next:?}");
         }
     }
 }

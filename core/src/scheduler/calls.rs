@@ -292,10 +292,7 @@ impl Turn<'_> {
     /// `span` from now, give or take half a beat: the beat is shared by what this node does again and again, so that
     /// what is due at about the same time is due at the same time, and one wake-up serves it all.
     pub(super) fn on_the_beat(&self, span: Span) -> Monotonic {
-        let beat = self.config.beat().as_micros().max(1);
-        let at = self.now.plus(span);
-        let nearest = at.as_micros().saturating_add(beat / 2) / beat * beat;
-        if nearest > self.now.as_micros() { Monotonic::from_micros(nearest) } else { at }
+        self.config.on_the_beat(self.now, span)
     }
 
     /// When a known instant of the store's clock comes, given what it read when its reply arrived just now. Not
