@@ -14,6 +14,7 @@ mod arrange;
 mod contents;
 #[path = "conformance/coverage.rs"]
 mod coverage;
+#[allow(dead_code, reason = "other tests have this file too, and use the rest")]
 #[path = "conformance/database.rs"]
 mod database;
 #[path = "conformance/operators.rs"]

@@ -140,7 +140,7 @@ pub struct WorkerConfig {
     pub gather: Span,
     /// The first delay before what cannot run here is dispatched again.
     pub defer_delay: Span,
-    /// The pause before a store call whose outcome is unknown is sent again.
+    /// The pause before a store call whose outcome is unknown is sent again; doubled up to an eighth of a lease.
     pub resend_after: Span,
     /// Handlers that may run longer than this are acknowledged once their lease is known, not once they end.
     pub ack_early_above: Span,

@@ -126,6 +126,12 @@ impl PgStore {
         self.bounded(command, Some(now)).await
     }
 
+    /// Forgets which definitions it has read. For tests, which empty a database and give its jobs other definitions; the
+    /// connections stay, with the statements that they have prepared.
+    pub fn forget_definitions(&self) {
+        self.definitions.forget();
+    }
+
     async fn bounded(&self, command: &Command, given: Option<Timestamp>) -> StoreOutcome {
         let limit = STORE_CALL_TIMEOUT.to_duration();
         match tokio::time::timeout(limit, self.attempts(command, given)).await {

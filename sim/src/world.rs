@@ -33,13 +33,13 @@ use std::sync::Arc;
 
 use fencepost_core::bug::Bugs;
 use fencepost_core::execution::{ExecutionState, WaitReason};
-use fencepost_core::id::{ExecutionId, JobId, PauseId, TenantId};
+use fencepost_core::id::{ExecutionId, JobId, NodeId, PauseId, TenantId};
 use fencepost_core::lease::LeaseResource;
 use fencepost_core::message::ExecutionMessage;
 use fencepost_core::partition::PartitionId;
 use fencepost_core::pause::PauseScope;
 use fencepost_core::store::StoreOutcome;
-use fencepost_core::store::change::Change;
+use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::{Command, JobChange};
 use fencepost_core::store::reply::{ChangeJobReply, CreateJobReply, Reply, StoreReply, TriggerReply};
 use fencepost_core::store::row::{JobRow, LeaseRow};
@@ -448,6 +448,14 @@ impl<'a> World<'a> {
             (Command::TriggerJob(trigger), Reply::JobTriggered(TriggerReply::Created)) => {
                 self.notify_of(PartitionId::of(trigger.job));
             }
+            // Whoever is lifted into a slot that was given back: what a repair dispatches itself is in its own name.
+            (
+                Command::FinishExecutions(_) | Command::AcquireExecutions(_) | Command::CancelExecution(_),
+                _,
+            ) => {
+                self.notify_of_lifted(None);
+            }
+            (Command::Repair(repair), _) => self.notify_of_lifted(Some(repair.node)),
             (Command::ReplayDeadLetter(_) | Command::ReplayDeadLetters(_) | Command::SetPause(_), _) => {
                 let partition = |change: &Change| match change {
                     Change::Execution(delta) => delta.after.as_ref().map(|row| row.partition),
@@ -458,6 +466,17 @@ impl<'a> World<'a> {
             }
             _ => {}
         }
+    }
+
+    fn notify_of_lifted(&mut self, other_than: Option<NodeId>) {
+        let lifted = |change: &Change| match change {
+            Change::Outbox(Delta { before: None, after: Some(row) }) => {
+                (Some(row.created_by) != other_than).then_some(row.partition)
+            }
+            _ => None,
+        };
+        let partitions: BTreeSet<PartitionId> = self.changes.iter().filter_map(lifted).collect();
+        partitions.into_iter().for_each(|partition| self.notify_of(partition));
     }
 
     fn notify_of(&mut self, partition: PartitionId) {

@@ -1,5 +1,7 @@
 //! A database of a test's own, with the store on it.
 
+use std::sync::Arc;
+
 use fencepost::postgres::{LaneSizes, PgStore};
 use fencepost_core::store::StoreOutcome;
 use fencepost_core::store::command::Command;
@@ -32,6 +34,8 @@ pub(crate) struct Database {
     name: String,
     pool: PgPool,
     options: PgConnectOptions,
+    /// One for all that is tried here: a connection costs more than a command.
+    store: Arc<PgStore>,
 }
 
 impl Database {
@@ -41,7 +45,8 @@ impl Database {
         let options = own_database::create(&name).await;
         let pool = PgPoolOptions::new().max_connections(2).connect_lazy_with(options.clone());
         fencepost::schema::migrate(&pool).await.expect("an empty database can be migrated");
-        Self { name, pool, options }
+        let store = Arc::new(PgStore::new(options.clone(), LaneSizes::default()));
+        Self { name, pool, options, store }
     }
 
     /// Its connections, for looking.
@@ -62,7 +67,8 @@ impl Database {
     /// A store on it, emptied.
     pub(crate) async fn empty_store(&self) -> Store {
         self.empty().await;
-        Store::on(self.options().clone())
+        self.store.forget_definitions();
+        Store(Arc::clone(&self.store))
     }
 
     /// Empties it, in one round trip.
@@ -85,12 +91,12 @@ impl Database {
 }
 
 /// The store under test.
-pub(crate) struct Store(PgStore);
+pub(crate) struct Store(Arc<PgStore>);
 
 impl Store {
     /// On the database of these options. Connects with the first command.
     pub(crate) fn on(options: PgConnectOptions) -> Self {
-        Self(PgStore::new(options, LaneSizes::default()))
+        Self(Arc::new(PgStore::new(options, LaneSizes::default())))
     }
 
     /// Executes a command; an unknown outcome is no answer.

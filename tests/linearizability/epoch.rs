@@ -133,11 +133,12 @@ impl Tally {
     }
 }
 
-/// A database and who is connected to it from one epoch to the next. The stores are not: they know definitions by job
-/// and version, and an epoch gives them to others.
+/// A database and who is connected to it from one epoch to the next. An epoch gives jobs and versions that an earlier
+/// one had to other definitions, so the stores begin each by forgetting them.
 pub(crate) struct Ground {
     database: Database,
     proxy: PgProxy,
+    sessions: Sessions,
     saboteur: Saboteur,
     looking: PgConnection,
 }
@@ -148,6 +149,7 @@ impl Ground {
         let database = Database::create(purpose).await;
         let proxy = PgProxy::start(database.options(), rewrites).await.expect("a loopback port is free");
         Self {
+            sessions: Sessions::new(&proxy.options(database.options())),
             proxy,
             saboteur: Saboteur::connect(database.options()).await,
             looking: database.connect().await,
@@ -164,7 +166,6 @@ impl Ground {
 /// Histories on one database.
 pub(crate) struct Epoch<'a> {
     ground: &'a mut Ground,
-    sessions: Sessions,
     /// What the store holds, as the explanations have it.
     state: ReferenceStore,
     now: Timestamp,
@@ -189,8 +190,8 @@ impl<'a> Epoch<'a> {
             steps.push(Step { now, command });
         }
         lap(&mut tally.spent.beginning, &mut since);
-        let sessions = Sessions::new(&ground.proxy.options(ground.database.options()));
-        Self { ground, sessions, state, now }
+        ground.sessions.forget_definitions();
+        Self { ground, state, now }
     }
 
     /// Runs the history of a seed; says why it has no explanation.
@@ -200,7 +201,7 @@ impl<'a> Epoch<'a> {
         disturbance.prepare(seed, &self.ground.proxy);
         let moments = Arc::new(Moments::default());
         let (operations, ()) = tokio::join!(
-            self.sessions.run(seed, &self.state, self.now, &moments),
+            self.ground.sessions.run(seed, &self.state, self.now, &moments),
             self.ground.saboteur.act(disturbance, seed, &moments),
         );
         lap(&mut tally.spent.running, &mut since);

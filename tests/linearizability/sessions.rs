@@ -30,7 +30,7 @@ const DRAWS_MAX: usize = 20;
 /// Commands of one session.
 const COMMANDS: std::ops::RangeInclusive<u64> = 3..=6;
 
-/// Stores that stay connected from one history to the next.
+/// Stores that stay connected from one history, and one epoch, to the next.
 pub(crate) struct Sessions {
     stores: Vec<Arc<PgStore>>,
 }
@@ -40,6 +40,11 @@ impl Sessions {
     pub(crate) fn new(options: &PgConnectOptions) -> Self {
         let store = || Arc::new(PgStore::new(options.clone(), LaneSizes { lease: 1, work: 1 }));
         Self { stores: (0..SESSIONS_MAX).map(|_| store()).collect() }
+    }
+
+    /// Makes them forget the definitions that they have read.
+    pub(crate) fn forget_definitions(&self) {
+        self.stores.iter().for_each(|store| store.forget_definitions());
     }
 
     /// Runs the history of a seed that begins in `start` at `now`. It is counted by `moments`, which are new.

@@ -3,21 +3,39 @@
 //! While a call is under way the next batch of its kind accumulates, so nothing costs a round trip of its
 //! own, and two calls of one kind never overtake each other. A line relies on every call's outcome coming
 //! back, once, under the call's id; an id that no line waits for is late or foreign and changes nothing.
-//! After an unknown outcome a line pauses before it is used again, so that an outage is not hammered.
+//! After an unknown outcome a line pauses before it is used again, longer with each in a row, so that an outage is not
+//! hammered.
 
 use crate::effect::WorkerEffect;
 use crate::fact::Fact;
 use crate::id::EffectId;
 use crate::limits::BATCH_MAX;
+use crate::retry::doubled;
 use crate::store::StoreOutcome;
 use crate::store::command::Command;
-use crate::time::Monotonic;
+use crate::time::{Monotonic, Span};
 use crate::wakeup::WakeReason;
 use crate::worker::Worker;
 
-/// The state of one kind of store call; `Sent` is what the call under way is about.
+/// One kind of store call; `Sent` is what the call under way is about.
 #[derive(Debug)]
-pub(super) enum Line<Sent> {
+pub(super) struct Line<Sent> {
+    state: State<Sent>,
+    /// How many outcomes in a row were unknown.
+    unknowns: u32,
+}
+
+/// How long to wait after an unknown outcome.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    now: Monotonic,
+    first: Span,
+    most: Span,
+}
+
+/// What a line is doing.
+#[derive(Debug)]
+enum State<Sent> {
     /// No call under way.
     Free,
     /// The latest outcome was unknown: no call before this.
@@ -37,6 +55,11 @@ pub(super) enum Line<Sent> {
 }
 
 impl<Sent> Line<Sent> {
+    /// A line that nothing was sent on.
+    pub(super) const fn new() -> Self {
+        Self { state: State::Free, unknowns: 0 }
+    }
+
     /// Whether a call may be sent now.
     pub(super) fn is_free(&self, now: Monotonic) -> bool {
         self.free_at().is_some_and(|at| at <= now)
@@ -44,58 +67,64 @@ impl<Sent> Line<Sent> {
 
     /// From when on a call may be sent; `None` while one is under way.
     pub(super) fn free_at(&self) -> Option<Monotonic> {
-        match self {
-            Self::Free => Some(Monotonic::ZERO),
-            Self::Pausing { until } => Some(*until),
-            Self::UnderWay { .. } => None,
+        match &self.state {
+            State::Free => Some(Monotonic::ZERO),
+            State::Pausing { until } => Some(*until),
+            State::UnderWay { .. } => None,
         }
     }
 
     /// When this line's pause is over, if it makes one.
     pub(super) fn pauses_until(&self) -> Option<Monotonic> {
-        match self {
-            Self::Free | Self::UnderWay { .. } => None,
-            Self::Pausing { until } => Some(*until),
+        match &self.state {
+            State::Free | State::UnderWay { .. } => None,
+            State::Pausing { until } => Some(*until),
         }
     }
 
     /// What its next call waits for.
     pub(super) fn waits_for(&self) -> WakeReason {
-        match self {
-            Self::Free | Self::UnderWay { .. } => WakeReason::Gather,
-            Self::Pausing { .. } => WakeReason::Resend,
+        match &self.state {
+            State::Free | State::UnderWay { .. } => WakeReason::Gather,
+            State::Pausing { .. } => WakeReason::Resend,
         }
     }
 
     /// What the call under way is about.
     pub(super) fn under_way(&self) -> Option<&Sent> {
-        match self {
-            Self::Free | Self::Pausing { .. } => None,
-            Self::UnderWay { sent, .. } => Some(sent),
+        match &self.state {
+            State::Free | State::Pausing { .. } => None,
+            State::UnderWay { sent, .. } => Some(sent),
         }
     }
 
     /// Notes a call that was just sent.
     pub(super) fn begin(&mut self, id: EffectId, sent_at: Monotonic, sent: Sent) {
         debug_assert!(self.under_way().is_none(), "a line carries one call at a time");
-        *self = Self::UnderWay { id, sent_at, sent };
+        // After anything but an unknown outcome the line is free, not pausing.
+        if matches!(self.state, State::Free) {
+            self.unknowns = 0;
+        }
+        self.state = State::UnderWay { id, sent_at, sent };
     }
 
     /// Ends the call of this id, if it is the one under way: when it was sent, and what it was about.
     pub(super) fn end(&mut self, id: EffectId) -> Option<(Monotonic, Sent)> {
-        match self {
-            Self::UnderWay { id: current, .. } if *current == id => {}
-            Self::Free | Self::Pausing { .. } | Self::UnderWay { .. } => return None,
+        match &self.state {
+            State::UnderWay { id: current, .. } if *current == id => {}
+            State::Free | State::Pausing { .. } | State::UnderWay { .. } => return None,
         }
-        match core::mem::replace(self, Self::Free) {
-            Self::UnderWay { sent_at, sent, .. } => Some((sent_at, sent)),
-            Self::Free | Self::Pausing { .. } => None,
+        match core::mem::replace(&mut self.state, State::Free) {
+            State::UnderWay { sent_at, sent, .. } => Some((sent_at, sent)),
+            State::Free | State::Pausing { .. } => None,
         }
     }
 
-    /// Lets no call through before `until`.
-    pub(super) fn pause(&mut self, until: Monotonic) {
-        *self = Self::Pausing { until };
+    /// An outcome was unknown: lets no call through for a while, for twice as long with each in a row.
+    pub(super) fn pause(&mut self, patience: Patience) {
+        let Patience { now, first, most } = patience;
+        self.state = State::Pausing { until: now.plus(doubled(first, self.unknowns).min(most)) };
+        self.unknowns = self.unknowns.saturating_add(1);
     }
 }
 
@@ -148,10 +177,12 @@ impl Worker {
         id
     }
 
-    /// Notes an outcome that is unknown, or no answer to what was asked: when its line may be used again.
-    pub(super) fn unknown(&mut self, now: Monotonic) -> Monotonic {
+    /// Notes an outcome that is unknown, or no answer to what was asked: how long its line is to wait. An eighth of a
+    /// lease at most, so that a lease outlives several tries.
+    pub(super) fn unknown(&mut self, now: Monotonic) -> Patience {
         self.report(Fact::StoreUnknown);
-        now.plus(self.config.resend_after)
+        let first = self.config.resend_after;
+        Patience { now, first, most: self.config.lease_ttl.divided_by(8).max(first) }
     }
 
     /// Tells whoever watches.

@@ -39,7 +39,7 @@ pub(super) struct Decided {
 
 impl Finishes {
     pub(super) const fn new() -> Self {
-        Self { line: Line::Free, cadence: Cadence::new(), queue: VecDeque::new() }
+        Self { line: Line::new(), cadence: Cadence::new(), queue: VecDeque::new() }
     }
 
     /// Takes in a run that was decided.
@@ -104,8 +104,8 @@ impl Worker {
     }
 
     fn finish_unknown(&mut self, now: Monotonic, batch: Vec<Decided>) {
-        let until = self.unknown(now);
-        self.finishes.line.pause(until);
+        let patience = self.unknown(now);
+        self.finishes.line.pause(patience);
         for decided in batch.into_iter().rev() {
             if self.config.bugs.has(Bug::FinishSentOnce) {
                 if let Some(run) = self.runs.get_mut(decided.run) {

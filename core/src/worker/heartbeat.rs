@@ -21,7 +21,7 @@ pub(super) struct Heart {
 
 impl Heart {
     pub(super) const fn new() -> Self {
-        Self { line: Line::Free, due_at: Monotonic::ZERO }
+        Self { line: Line::new(), due_at: Monotonic::ZERO }
     }
 
     /// Makes a report due now.
@@ -69,8 +69,8 @@ impl Worker {
         let known =
             matches!(outcome, StoreOutcome::Replied(StoreReply { reply: Reply::Heartbeat { .. }, .. }));
         if !known {
-            let until = self.unknown(now);
-            self.heart.line.pause(until);
+            let patience = self.unknown(now);
+            self.heart.line.pause(patience);
             // As if it had not been sent: again, after the pause.
             self.heart.hurry(now);
         }

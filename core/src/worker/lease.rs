@@ -54,7 +54,12 @@ pub(super) struct Leases {
 
 impl Leases {
     pub(super) const fn new() -> Self {
-        Self { acquiring: Line::Free, acquires: Cadence::new(), renewing: Line::Free, held: BTreeSet::new() }
+        Self {
+            acquiring: Line::new(),
+            acquires: Cadence::new(),
+            renewing: Line::new(),
+            held: BTreeSet::new(),
+        }
     }
 
     /// Holds a lease counted from `basis`: it will be renewed.
@@ -155,12 +160,12 @@ impl Worker {
     }
 
     fn acquire_unknown(&mut self, now: Monotonic, executions: Vec<ExecutionId>) {
-        let until = self.unknown(now);
+        let patience = self.unknown(now);
         if self.config.bugs.has(Bug::UnknownAcquireAwaited) {
             self.leases.acquiring.begin(EffectId::default(), now, executions);
             return;
         }
-        self.leases.acquiring.pause(until);
+        self.leases.acquiring.pause(patience);
         match self.phase {
             Phase::Active => self.intake.put_back(&executions),
             // Not asked for again: a grant that came of it lapses, and the sweep finds it.
@@ -256,8 +261,8 @@ impl Worker {
                 replies
             }
             StoreOutcome::Replied(_) | StoreOutcome::Unknown => {
-                let until = self.unknown(now);
-                self.leases.renewing.pause(until);
+                let patience = self.unknown(now);
+                self.leases.renewing.pause(patience);
                 return;
             }
         };

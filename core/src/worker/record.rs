@@ -39,8 +39,8 @@ pub(super) struct Deferral {
 impl Records {
     pub(super) const fn new() -> Self {
         Self {
-            deferring: Line::Free,
-            recording: Line::Free,
+            deferring: Line::new(),
+            recording: Line::new(),
             deferrals: VecDeque::new(),
             malformed: VecDeque::new(),
         }
@@ -120,8 +120,8 @@ impl Worker {
                 replies
             }
             StoreOutcome::Replied(_) | StoreOutcome::Unknown => {
-                let until = self.unknown(now);
-                self.records.deferring.pause(until);
+                let patience = self.unknown(now);
+                self.records.deferring.pause(patience);
                 if self.asks_again() {
                     for deferral in batch.into_iter().rev() {
                         self.records.deferrals.push_front(deferral);
@@ -153,8 +153,8 @@ impl Worker {
             self.report(Fact::MalformedMessage);
             return;
         }
-        let until = self.unknown(now);
-        self.records.recording.pause(until);
+        let patience = self.unknown(now);
+        self.records.recording.pause(patience);
         if self.asks_again() {
             self.records.malformed.push_front((delivery, malformed));
         }

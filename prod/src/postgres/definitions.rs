@@ -56,6 +56,11 @@ impl Generations {
 }
 
 impl Definitions {
+    /// Forgets them all.
+    pub(super) fn forget(&self) {
+        *self.known.lock().expect("no holder of this lock panics") = Generations::default();
+    }
+
     /// All of these, from memory or from `job_version`.
     pub(super) async fn of(
         &self,

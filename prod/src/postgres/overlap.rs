@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use super::fault::Fault;
 use super::locked::{LockedExecution, LockedExecutions};
+use super::notifications::notify;
 use super::{outbox, read};
 
 /// Locks the jobs of these executions that have a version which judges, by id.
@@ -51,7 +52,8 @@ pub(super) fn among(judged: &BTreeSet<JobId>, mut freed: BTreeMap<JobId, NodeId>
 }
 
 /// What is to follow once the ends of runs are written: where nobody holds a job's slot any more, whoever waits for it
-/// gets its next dispatch, in the name of the node that held it.
+/// gets its next dispatch, in the name of the node that held it, and the owner of its partition hears of it: whoever
+/// comes later finds the slot free until that dispatch is answered.
 pub(super) async fn lift(
     conn: &mut PgConnection,
     freed: &BTreeMap<JobId, NodeId>,
@@ -60,7 +62,7 @@ pub(super) async fn lift(
     if freed.is_empty() {
         return Ok(());
     }
-    sqlx::query!(
+    let partitions = sqlx::query_scalar!(
         "WITH freed AS MATERIALIZED (
            SELECT f.job, f.node FROM unnest($1::uuid[], $2::uuid[]) AS f (job, node)),
          picked AS MATERIALIZED (
@@ -79,13 +81,17 @@ pub(super) async fn lift(
            RETURNING e.id, e.dispatch_no, e.tenant, e.partition, p.node)
          INSERT INTO outbox_event
            (execution, dispatch_no, tenant, partition, created_by, created_at, next_try_at, tries)
-         SELECT id, dispatch_no, tenant, partition, node, $3, $3, 0 FROM lifted",
+         SELECT id, dispatch_no, tenant, partition, node, $3, $3, 0 FROM lifted
+         RETURNING partition",
         &freed.keys().map(|job| job.as_uuid()).collect::<Vec<_>>(),
         &freed.values().map(|node| node.as_uuid()).collect::<Vec<_>>(),
         now,
     )
-    .execute(conn)
+    .fetch_all(&mut *conn)
     .await?;
+    for partition in partitions.into_iter().collect::<BTreeSet<_>>() {
+        notify(conn, partition).await?;
+    }
     Ok(())
 }
 
@@ -364,6 +370,7 @@ impl Slots {
         self.rows.write(conn).await?;
         for (row, node) in &self.lifted {
             outbox::insert(conn, *node, &[row], self.now.as_micros()).await?;
+            notify(conn, row.partition).await?;
         }
         Ok(())
     }

@@ -354,7 +354,7 @@ impl Ledger {
                 too_old || caught_up || runs_ended
             }
         };
-        debug_assert!(mirror.jobs.contains_key(&range.job), "checked by its caller");
+        assert!(mirror.jobs.contains_key(&range.job), "checked by its caller");
         if justified {
             return Ok(());
         }

@@ -63,6 +63,26 @@ fn an_unknown_outcome_waits_to_be_sent_again() {
 }
 
 #[test]
+fn unknown_outcomes_in_a_row_are_met_with_growing_patience_up_to_an_eighth_of_a_lease() {
+    let mut hand = Hand::with(|config| {
+        config.heartbeat_every = Span::from_secs(100);
+        config.lease_ttl = Span::from_secs(8);
+    });
+    let (_, effects) = hand.deliver(message(1));
+    let mut call = effects.acquire().0;
+    for delay in [200, 400, 800, 1_000, 1_000] {
+        hand.unknown(call);
+        assert_eq!(next(&hand), (ms(delay), WakeReason::Resend));
+        call = hand.wait(ms(delay)).acquire().0;
+    }
+    // An answer ends the row: what is unknown next is asked again soon.
+    hand.answer(call, Reply::Acquired(vec![granted(1)]));
+    let (_, effects) = hand.deliver(message(2));
+    hand.unknown(effects.acquire().0);
+    assert_eq!(next(&hand).0, ms(200));
+}
+
+#[test]
 fn a_spurious_tick_does_nothing() {
     let mut hand = Hand::new();
     hand.run(message(1));
