@@ -22,12 +22,14 @@ use crate::time::{Span, Timestamp};
 
 mod change_job;
 mod dead_letters;
+mod set_limit;
 mod set_pause;
 
 pub use change_job::{ChangeJob, JobChange};
 pub use dead_letters::{
     DeadLetterFilter, PurgeDeadLetter, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber,
 };
+pub use set_limit::SetLimit;
 pub use set_pause::{PauseChange, SetPause};
 
 /// One call on the store.
@@ -93,6 +95,8 @@ pub enum Command {
     ReplayDeadLetters(ReplayDeadLetters),
     /// Turns a dead letter's record into a tombstone.
     PurgeDeadLetter(PurgeDeadLetter),
+    /// Sets a concurrency limit, or takes it away.
+    SetLimit(SetLimit),
 }
 
 /// [`Command::Heartbeat`]: upserts the node's row (`started_at` is kept), then lists live schedulers: active
@@ -449,6 +453,12 @@ pub struct AcquireExecutions {
 /// - `cancel_running`: the holders are cancelled as by [`CancelExecution`]; of it and what waits so the latest by
 ///   (`due_at`, `id`) stays, the other is skipped; it is granted where no holder runs, else it waits.
 ///
+/// One that would be granted, first lease or not, waits where its tenant's limit is reached
+/// ([`WaitReason::TenantLimit`]), or that of its version's concurrency key ([`WaitReason::KeyLimit`]), counted over what
+/// runs: until [`LIMIT_RECHECK`](crate::limits::LIMIT_RECHECK) from now, "not now". Each end of a run of such a tenant (a
+/// finish or a takeover, whatever follows) dispatches the first by (`due_at`, `id`) of those waiting for a limit that
+/// would be granted then, looking at no more than [`LIMIT_CANDIDATES_MAX`](crate::limits::LIMIT_CANDIDATES_MAX).
+///
 /// Whatever makes the last holder of a slot terminal (a finish, a takeover, a cancel) dispatches what waits for it,
 /// with an outbox row in the name of the node of the holder's latest lease.
 ///
@@ -683,7 +693,8 @@ impl Command {
             | Self::SetPause(_)
             | Self::ReplayDeadLetter(_)
             | Self::ReplayDeadLetters(_)
-            | Self::PurgeDeadLetter(_) => Lane::Work,
+            | Self::PurgeDeadLetter(_)
+            | Self::SetLimit(_) => Lane::Work,
         }
     }
 
@@ -721,6 +732,7 @@ impl Command {
             Self::ReplayDeadLetter(_) => CommandKind::ReplayDeadLetter,
             Self::ReplayDeadLetters(_) => CommandKind::ReplayDeadLetters,
             Self::PurgeDeadLetter(_) => CommandKind::PurgeDeadLetter,
+            Self::SetLimit(_) => CommandKind::SetLimit,
         }
     }
 }
@@ -788,6 +800,8 @@ crate::execution::named!(
         ReplayDeadLetters = "replay_dead_letters",
         /// See [`Command::PurgeDeadLetter`].
         PurgeDeadLetter = "purge_dead_letter",
+        /// See [`Command::SetLimit`].
+        SetLimit = "set_limit",
     }
 );
 
