@@ -85,7 +85,7 @@ impl World<'_> {
         });
         match &spec.definition {
             Definition::Readable(definition) => {
-                plan_create(tenant, job, request, definition.clone(), now).ok().map(Command::CreateJob)
+                plan_create(tenant, job, request, (**definition).clone(), now).ok().map(Command::CreateJob)
             }
             Definition::Text(text) => {
                 self.counts.count(FaultKind::UnreadableDefinition);

@@ -86,7 +86,11 @@ fn job(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> JobSpec {
         id,
         tenant: stream.below(2) as u8,
         created: if late { Creation::ByOperator } else { Creation::AtStart },
-        definition: if unreadable { spoilt(stream, definition) } else { Definition::Readable(definition) },
+        definition: if unreadable {
+            spoilt(stream, definition)
+        } else {
+            Definition::Readable(Box::new(definition))
+        },
         behaviour,
     }
 }
