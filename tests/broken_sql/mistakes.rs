@@ -235,9 +235,9 @@ fn decisions() -> Vec<Mistake> {
             "(SELECT tenant FROM job WHERE id = ANY($1))) ORDER BY id",
         )
         .and(
-            "WHERE e.tenant = ANY($1) AND e.owner IS NOT NULL GROUP BY 1, 2",
+            "WHERE e.tenant = ANY($1) AND num_nulls(e.owner) = 0 GROUP BY 1, 2",
             "WHERE e.tenant = ANY (ARRAY(SELECT t.id FROM tenant t WHERE t.id = ANY($1) ORDER BY t.id \
-             FOR NO KEY UPDATE)) AND e.owner IS NOT NULL GROUP BY 1, 2",
+             FOR NO KEY UPDATE)) AND num_nulls(e.owner) = 0 GROUP BY 1, 2",
         )
         .within(12),
         Mistake::new(

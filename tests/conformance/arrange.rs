@@ -89,7 +89,8 @@ impl Draw<'_> {
             204..=205 => self.finish_executions(),
             206..=207 => self.scan_due_jobs(),
             208..=217 => self.set_pause(),
-            218..=225 => self.set_limit(),
+            218..=223 => self.set_limit(),
+            224..=225 => self.replay_dead_letter(),
             _ => self.change_job(),
         }
     }

@@ -53,7 +53,7 @@ async fn read(reads: &PgPool, tenant: TenantId, key: Option<&str>) -> Result<Vec
     let rows = sqlx::query!(
         r#"SELECT l.key, l.max_running, l.actor, l.reason, l.set_at, (
              SELECT count(*) FROM execution e
-             WHERE e.tenant = l.tenant AND e.owner IS NOT NULL AND (l.key = '' OR l.key = (
+             WHERE e.tenant = l.tenant AND num_nulls(e.owner) = 0 AND (l.key = '' OR l.key = (
                SELECT v.concurrency_key FROM job_version v WHERE v.job = e.job AND v.version = e.job_version)))
              AS "running!", (
              SELECT count(*) FROM execution e

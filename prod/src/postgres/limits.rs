@@ -72,7 +72,7 @@ impl Limits {
             r#"SELECT e.tenant, (
                  SELECT v.concurrency_key FROM job_version v WHERE v.job = e.job AND v.version = e.job_version) AS key,
                  count(*) AS "running!"
-               FROM execution e WHERE e.tenant = ANY($1) AND e.owner IS NOT NULL GROUP BY 1, 2"#,
+               FROM execution e WHERE e.tenant = ANY($1) AND num_nulls(e.owner) = 0 GROUP BY 1, 2"#,
             &ids,
         )
         .fetch_all(conn)

@@ -172,7 +172,7 @@ pub(super) async fn limit_waited_for(
     };
     let running = sqlx::query!(
         r#"SELECT count(*) AS "running!", min(e.id::text) AS first FROM execution e
-           WHERE e.tenant = $1 AND e.owner IS NOT NULL AND ($2::text IS NULL OR $2 = (
+           WHERE e.tenant = $1 AND num_nulls(e.owner) = 0 AND ($2::text IS NULL OR $2 = (
              SELECT v.concurrency_key FROM job_version v WHERE v.job = e.job AND v.version = e.job_version))"#,
         execution.tenant.as_uuid(),
         key.map(|key| &**key),
