@@ -198,3 +198,47 @@ async fn no_more_of_a_key_run_at_once_than_its_limit_and_the_rest_follow() {
     assert_eq!((status, &cleared["max_running"]), (200, &Value::Null), "{cleared}");
     ends_well(stack).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_runs_no_more_than_its_limit_until_that_is_taken_away() {
+    let stack = Stack::prepare("limit_of_tenant").await.start().await;
+    let target = Target::start().await;
+    let mut all = Vec::new();
+    for name in ["first", "second"] {
+        let definition = json!({
+            "name": name, "handler": {"name": "http"}, "payload": {"url": target.url, "method": "POST"},
+            "schedule": {"kind": "manual"},
+        });
+        all.push(stack.job(definition).await);
+    }
+    let none = json!({"max_running": 0, "actor": "Zoë", "reason": "the disk is slow"});
+    let (status, refused) = stack.put("/v1/limits/tenant", none).await;
+    assert_eq!((status, &refused["pointer"]), (400, &json!("/max_running")), "{refused}");
+    let one = json!({"max_running": 1, "actor": "Zoë", "reason": "the disk is slow"});
+    let (status, set) = stack.put("/v1/limits/tenant", one).await;
+    assert_eq!((status, &set["key"], &set["max_running"]), (200, &Value::Null, &json!(1)), "{set}");
+    let executions = [trigger(&stack, all[0]).await, trigger(&stack, all[1]).await];
+    waiting::until("one waits for the limit", PATIENCE, async || {
+        let (_, limits) = stack.get("/v1/limits").await;
+        (limits["items"][0]["waiting"] == 1 && limits["items"][0]["running"] == 1).then_some(())
+    })
+    .await;
+    let called = waiting::until("the target is called", PATIENCE, async || {
+        Some(target.called.lock().await.clone()).filter(|called| !called.is_empty())
+    })
+    .await;
+    let waits = executions.iter().find(|id| !called.contains(id)).expect("one was not called for");
+    let told = is_told(&stack, waits, "waiting_limit").await;
+    assert_eq!((&told["key"], &told["max_running"]), (&Value::Null, &json!(1)), "{told}");
+    let none = json!({"max_running": null, "actor": "Zoë", "reason": "it is fast again"});
+    assert_eq!(stack.put("/v1/limits/tenant", none).await.0, 200);
+    waiting::until("the other is called for", PATIENCE, async || {
+        (target.called.lock().await.len() == 2).then_some(())
+    })
+    .await;
+    target.answers.add_permits(2);
+    for execution in &executions {
+        becomes(&stack, execution, "completed").await;
+    }
+    ends_well(stack).await;
+}
