@@ -150,7 +150,8 @@ pub(crate) fn cases() -> Vec<Case> {
             with_two([first_runs()]),
             at(30, finish_of(job())),
             at(31, set(None, Some(1), None)),
-        ),
+        )
+        .the_same_in_both_orders("nothing waits for a limit yet, so that the end lifts nothing"),
         Case::new(
             "taking a limit away against the end of what has the place",
             Row::Operator,
