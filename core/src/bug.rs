@@ -242,6 +242,15 @@ bugs! {
     ResumeLiftsNothing = "resume-lifts-nothing",
     /// Partition owners do not pick up what a resume left waiting. `due-work-ends`.
     OwnersLiftNothing = "owners-lift-nothing",
+    // Of limits.
+    /// The store grants beyond every limit. `limits-honoured`.
+    LimitsAreIgnored = "limits-are-ignored",
+    /// The store counts the runs of one job where it is to count those of a tenant or a key. `limits-honoured`.
+    LimitCountsOneJob = "limit-counts-one-job",
+    /// The store looks at the limits of keys alone. `limits-honoured`.
+    TenantLimitForgotten = "tenant-limit-forgotten",
+    /// The end of a run lifts nothing that waits for a limit, and nobody looks again. `due-work-ends`.
+    LimitLiftsNothing = "limit-lifts-nothing",
     // Of dead letters.
     /// The store gives a replay a key of its own where the origin's was asked for. `effect-once-per-key`.
     ReplayGetsOwnKey = "replay-gets-own-key",

@@ -203,6 +203,10 @@ named!(
         TenantPaused = "tenant_paused",
         /// Its tenant has paused its handler's queue. The resume ends the wait.
         QueuePaused = "queue_paused",
+        /// As many of its tenant run as may. The end of one lifts it.
+        TenantLimit = "tenant_limit",
+        /// As many of its concurrency key run as may. The end of one lifts it.
+        KeyLimit = "key_limit",
     }
 );
 

@@ -25,7 +25,7 @@ use serde::{Serialize, Serializer};
 
 use crate::time::Timestamp;
 pub use execution::explain_execution;
-pub use facts::{ExecutionFacts, JobFacts, RecentExecution, Spans, StandingSaid};
+pub use facts::{ExecutionFacts, JobFacts, LimitFacts, RecentExecution, Spans, StandingSaid};
 pub use job::explain_job;
 pub use lag::{Lag, OpenStage, Stage};
 pub use statement::{CodeEntry, Statement};

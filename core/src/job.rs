@@ -96,6 +96,10 @@ pub struct JobDefinition {
     /// What becomes of an execution while another of the job is under way.
     #[serde(default, skip_serializing_if = "Overlap::is_default")]
     pub overlap: Overlap,
+    /// What its executions are counted by, together with those of other jobs of the tenant that have the same key, where
+    /// a limit is set for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency_key: Option<Arc<str>>,
     /// How long one attempt may take.
     #[serde(
         rename = "attempt_timeout_ms",
@@ -212,6 +216,12 @@ impl StoredDefinition {
     #[must_use]
     pub fn overlap(&self) -> Overlap {
         self.read.as_ref().map_or(Overlap::Allow, |definition| definition.overlap)
+    }
+
+    /// What its executions are counted by. Where this version cannot read the definition, nothing.
+    #[must_use]
+    pub fn concurrency_key(&self) -> Option<&Arc<str>> {
+        self.read.as_ref().ok().and_then(|definition| definition.concurrency_key.as_ref())
     }
 
     /// What follows a loss of a worker, and whether what is given up is kept.

@@ -49,6 +49,12 @@ pub const HELD_RECHECK: Span = Span::from_secs(24 * 3_600);
 pub const PAUSES_MAX: usize = 100;
 /// Pauses of a tenant, or of a queue, that have ended and are still told, the latest.
 pub const TOLD_PAUSES_MAX: usize = 20;
+/// After how long an execution that waits for a limit is looked at again, should no end lift it first.
+pub const LIMIT_RECHECK: Span = Span::from_secs(30);
+/// How many that wait for a limit are looked at when one of them may be lifted.
+pub const LIMIT_CANDIDATES_MAX: usize = 64;
+/// How many are lifted at once when a limit is set.
+pub const LIMIT_LIFTS_MAX: usize = 16;
 /// Characters of an operator's name.
 pub const ACTOR_CHARS_MAX: usize = 200;
 /// Characters of an operator's reason.

@@ -160,6 +160,14 @@ marks! {
     AcquireMetQueuePause = "acquire-met-queue-pause",
     /// A partition's owner picked up what a resume had left waiting.
     LiftedByOwner = "lifted-by-owner",
+    /// An execution began to wait for a limit.
+    LimitReached = "limit-reached",
+    /// An execution that waited for a limit was dispatched again.
+    LimitLifted = "limit-lifted",
+    /// A limit was set.
+    LimitSet = "limit-set",
+    /// A limit was to be set again by the same request.
+    LimitRepeated = "limit-repeated",
     /// A backlog reached over a change of its job.
     BacklogOverChange = "backlog-over-change",
     /// A dead letter was replayed.

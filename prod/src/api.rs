@@ -5,12 +5,13 @@
 //! names that tenant: an id of another tenant is as absent as one that never was (404).
 //!
 //! - [`state`]: what handlers share. - [`auth`]: whose request it is. - [`problem`]: how errors look.
-//! - [`jobs`], [`job_changes`], [`pauses`], [`executions`], [`fires`], [`explain`], [`dead_letters`], [`replays`]: the resources.
+//! - [`jobs`], [`job_changes`], [`pauses`], [`limits`], [`executions`], [`fires`], [`explain`], [`dead_letters`],
+//!   [`replays`]: the resources.
 //! - [`operations`]: health, readiness, metrics.
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::TimeoutLayer;
 use tower_http::trace::{DefaultMakeSpan, TraceLayer};
@@ -23,6 +24,7 @@ mod explain;
 mod fires;
 mod job_changes;
 mod jobs;
+mod limits;
 mod operations;
 mod pauses;
 mod problem;
@@ -70,7 +72,10 @@ const REQUEST_LIMIT: std::time::Duration = std::time::Duration::from_secs(15);
         dead_letters::show,
         dead_letters::purge,
         replays::one,
-        replays::many
+        replays::many,
+        limits::list,
+        limits::set_tenant,
+        limits::set_key
     )
 )]
 struct Description;
@@ -106,6 +111,9 @@ pub fn tenants(state: ApiState) -> Router {
         .route("/v1/dead-letters/replay", post(replays::many))
         .route("/v1/dead-letters/{execution}", get(dead_letters::show).delete(dead_letters::purge))
         .route("/v1/dead-letters/{execution}/replay", post(replays::one))
+        .route("/v1/limits", get(limits::list))
+        .route("/v1/limits/tenant", put(limits::set_tenant))
+        .route("/v1/limits/keys/{key}", put(limits::set_key))
         .route("/v1/executions", get(executions::list))
         .route("/v1/executions/{id}", get(executions::show))
         .route("/v1/executions/{id}/explain", get(explain::execution))

@@ -19,6 +19,7 @@ mod cron_next;
 mod dead_letters;
 mod explain;
 mod jobs;
+mod limits;
 mod migrate;
 mod pauses;
 mod tenant;
@@ -48,6 +49,11 @@ enum Command {
     Jobs {
         #[command(subcommand)]
         command: jobs::Jobs,
+    },
+    /// Concurrency limits: list, set, clear, through the API.
+    Limits {
+        #[command(subcommand)]
+        command: limits::Limits,
     },
     /// Dead letters: list, show, replay, purge, through the API.
     DeadLetters {
@@ -155,6 +161,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Cron { command: CronCommand::Next(next) } => next.run(),
         Command::Explain { command } => runtime()?.block_on(command.run()),
         Command::Jobs { command } => runtime()?.block_on(command.run()),
+        Command::Limits { command } => runtime()?.block_on(command.run()),
         Command::DeadLetters { command } => runtime()?.block_on(command.run()),
         Command::Migrate(database) => runtime()?.block_on(migrate::run(&settings(&database)?)),
         Command::Tenant { command: TenantCommand::Create(create) } => {

@@ -54,6 +54,7 @@ mod finish;
 mod guard;
 mod job_lifecycle;
 mod leases;
+mod limits;
 mod locked;
 mod malformed;
 mod materialise;
@@ -221,6 +222,7 @@ async fn run(cx: &Context<'_>, conn: &mut PgConnection, command: &Command) -> Re
         Command::ReplayDeadLetter(ask) => dead_letters::replay(cx, conn, ask).await,
         Command::ReplayDeadLetters(ask) => dead_letters::replay_page(cx, conn, ask).await,
         Command::PurgeDeadLetter(ask) => dead_letters::purge(cx, conn, ask).await,
+        Command::SetLimit(ask) => limits::set(cx, conn, ask).await,
     }
 }
 

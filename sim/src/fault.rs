@@ -223,6 +223,8 @@ faults! {
         OperatorEdits = "operator-edits": "An operator gives a job another definition.",
         OperatorPauses = "operator-pauses": "An operator pauses a job, and mostly resumes it later.",
         OperatorHolds = "operator-holds": "An operator pauses a tenant or a queue of one, and mostly resumes it later.",
+        OperatorLimits = "operator-limits":
+            "An operator sets how many executions of a tenant or a key run at once, and takes it away later.",
         OperatorDeletes = "operator-deletes": "An operator deletes a job.",
         OperatorCancelsStuck = "operator-cancels-stuck":
             "An operator cancels the execution that has been running for longest.",

@@ -11,9 +11,8 @@
 //! - [`invariant`]: the catalogue. - [`leases`]: leadership and partitions. - [`executions`]: states, tokens, budgets.
 //! - [`ends`]: why runs ended, and that it was recorded.
 //! - [`ledger`], [`fires`], [`calendar`]: fires. - [`dispatch`]: the outbox. - [`runs`]: handlers and what they call.
-//! - [`changes`]: edits, pauses and resumes.
-//! - [`overlap`]: the slots of jobs.
 //! - [`changes`]: edits, pauses and resumes. - [`pauses`]: of tenants and queues.
+//! - [`overlap`]: the slots of jobs. - [`limits`]: how many run at once.
 //! - [`claims`]: that rows are as replies say.
 //! - [`dead_letters`]: replays and purges.
 //! - [`records`]: dead letters, refusals, repairs, tenants, nothing forgotten. - [`drains`]: what a drain leaves.
@@ -33,6 +32,7 @@ pub mod invariant;
 mod lease_rows;
 mod leases;
 mod ledger;
+mod limits;
 mod local_clock;
 mod mirror;
 mod overlap;
@@ -280,6 +280,7 @@ impl Oracles {
                 changes::check_start(commit, &self.mirror, delta)?;
                 self.slots.check_change(commit, &self.mirror, delta)?;
                 pauses::check_execution(commit, &self.mirror, delta)?;
+                limits::check_change(commit, &self.mirror, delta)?;
                 self.executions.check_change(commit, &self.mirror, delta, heard, latest)?;
                 match (&delta.before, &delta.after) {
                     (None, Some(row)) => self.ledger.check_birth(commit, &self.mirror, row),
@@ -297,6 +298,7 @@ impl Oracles {
             | Change::Refusal(_)
             | Change::Request(_)
             | Change::Pause(_)
+            | Change::Limit(_)
             | Change::Malformed(_) => Ok(()),
         }
     }
@@ -322,6 +324,7 @@ impl Oracles {
                 | Change::Refusal(_)
                 | Change::Request(_)
                 | Change::Pause(_)
+                | Change::Limit(_)
                 | Change::Malformed(_) => {}
             }
         }

@@ -4,11 +4,15 @@
 //! stay true: a mistake is data, and every part of a statement that it rewrites is one that the store really sends.
 
 use crate::case::Case;
-use crate::cases::{changes, dead_letters, leases, operators, overlap, pauses, schedulers, workers};
+use crate::cases::{changes, dead_letters, leases, limits, operators, overlap, pauses, schedulers, workers};
 use crate::own_cases;
 
 /// The name of the mistake that is made in two places.
 pub(crate) const TOKEN_OUTSIDE_THE_KEY: &str = "the token outside the unique key";
+
+/// The tenants that have a limit, looked up by somebody who locks none of them.
+const NOT_LOCKED: &str = "FROM (SELECT DISTINCT e.tenant FROM execution e JOIN concurrency_limit l \
+                          ON l.tenant = e.tenant AND l.max_running IS NOT NULL WHERE e.id = ANY($1)) AS limited";
 
 /// SQL that is nearly right.
 pub(crate) struct Mistake {
@@ -68,6 +72,11 @@ impl Mistake {
         Self { schema, ..self }
     }
 
+    fn and(mut self, from: &'static str, to: &'static str) -> Self {
+        self.rewrites.push((from, to));
+        self
+    }
+
     fn shows_as(self, symptom: Symptom) -> Self {
         Self { symptom, ..self }
     }
@@ -91,6 +100,7 @@ impl Mistake {
             changes::cases(),
             changes::met(),
             overlap::cases(),
+            limits::cases(),
             pauses::cases(),
             dead_letters::cases(),
             own_cases::cases(),
@@ -205,6 +215,32 @@ fn decisions() -> Vec<Mistake> {
             Meeting("acquiring under skip against another of the job"),
         )
         .within(10),
+        Mistake::new(
+            "limits counted without the limit's lock",
+            "two executions are granted one place, each seeing that nobody has it",
+            "FROM lock_limits($1) AS tenant",
+            NOT_LOCKED,
+            Meeting(limits::TWO_ASK),
+        )
+        .within(16),
+        Mistake::new(
+            "a limit that is locked and counted in one statement",
+            "who waited for the lock counts what ran before it waited",
+            "FROM lock_limits($1) AS tenant",
+            NOT_LOCKED,
+            Meeting(limits::TWO_ASK),
+        )
+        .and(
+            "(SELECT tenant FROM job WHERE id = ANY($1))) ORDER BY id FOR SHARE",
+            "(SELECT tenant FROM job WHERE id = ANY($1))) ORDER BY id",
+        )
+        .and(
+            "WHERE e.tenant = ANY($1) AND num_nulls(e.owner) = 0 GROUP BY 1, 2",
+            "WHERE e.tenant = ANY (ARRAY(SELECT t.id FROM tenant t WHERE t.id = ANY($1) ORDER BY t.id \
+             FOR NO KEY UPDATE)) AND num_nulls(e.owner) = 0 GROUP BY 1, 2",
+        )
+        .shows_as(Symptom::Differs)
+        .within(16),
         Mistake::new(
             "the version predicate dropped",
             "a plan made from a definition that has ended is carried out",

@@ -57,7 +57,7 @@ impl Draw<'_> {
 
     /// One that nobody has sent.
     pub(crate) fn new_command(&mut self) -> Command {
-        match self.stream.between(0, 226) {
+        match self.stream.between(0, 236) {
             0..=1 => Command::ReadClock,
             2..=7 => self.heartbeat(),
             8..=12 => self.acquire_leadership(),
@@ -89,6 +89,8 @@ impl Draw<'_> {
             204..=205 => self.finish_executions(),
             206..=207 => self.scan_due_jobs(),
             208..=217 => self.set_pause(),
+            218..=223 => self.set_limit(),
+            224..=227 => self.replay_dead_letter(),
             _ => self.change_job(),
         }
     }

@@ -14,9 +14,9 @@ use fencepost_core::lease::LeaseResource;
 use fencepost_core::partition::PartitionId;
 use fencepost_core::pause::PauseScope;
 use fencepost_core::store::row::{
-    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobState, JobVersionRow, LeaseRow, MalformedRow,
-    NodeRole, NodeRow, NodeState, OutboxRow, PauseEnd, PauseRow, RefusalRow, RefusedAction, RefusedResource,
-    RequestRow, SkippedRangeRow, TenantRow,
+    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobState, JobVersionRow, LeaseRow, LimitRow,
+    MalformedRow, NodeRole, NodeRow, NodeState, OutboxRow, PauseEnd, PauseRow, RefusalRow, RefusedAction,
+    RefusedResource, RequestRow, SkippedRangeRow, TenantRow,
 };
 use fencepost_core::store::tables::Contents;
 use fencepost_core::time::Timestamp;
@@ -100,6 +100,7 @@ pub(crate) async fn read(connection: &mut PgConnection) -> Contents {
         refusals: rows(connection, "SELECT * FROM refusal", refusal).await,
         requests: rows(connection, "SELECT * FROM operator_request ORDER BY tenant, request", request).await,
         pauses: rows(connection, "SELECT * FROM pause ORDER BY id", pause).await,
+        limits: rows(connection, "SELECT * FROM concurrency_limit ORDER BY tenant, key", limit).await,
         malformed: rows(connection, "SELECT * FROM malformed_message ORDER BY digest", malformed).await,
     };
     contents.refusals.sort_by_key(|row| (row.resource, row.token, row.node, row.action));
@@ -356,6 +357,19 @@ pub(crate) fn pause(row: &PgRow) -> PauseRow {
         reason: text(row, "reason"),
         ended,
         lift_until: at_or_none(row, "lift_until"),
+    }
+}
+
+pub(crate) fn limit(row: &PgRow) -> LimitRow {
+    LimitRow {
+        tenant: TenantId::from_uuid(uuid(row, "tenant")),
+        key: text(row, "key"),
+        max_running: row
+            .get::<Option<i32>, _>("max_running")
+            .map(|most| u32::try_from(most).expect("limits are positive")),
+        actor: text(row, "actor"),
+        reason: text(row, "reason"),
+        set_at: at(row, "set_at"),
     }
 }
 

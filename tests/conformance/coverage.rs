@@ -9,11 +9,11 @@ use fencepost_core::store::reply::{
     AcquireReply, CancelReply, ChangeJobReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply,
     FinishReply, HoldReply, LeadershipReply, MadeExecution, MaterialiseReply, PageReplay, PurgeReply,
     PutOffReply, RemovalReply, RenewReply, RepairItemReply, RepairReply, ReplayPage, ReplayReply, Reply,
-    SetPauseReply, TriggerReply,
+    SetLimitReply, SetPauseReply, TriggerReply,
 };
 
 /// The answers that mean success of a kind. A scan succeeds by finding something.
-const SUCCESSES: [(CommandKind, &str); 30] = [
+const SUCCESSES: [(CommandKind, &str); 31] = [
     (CommandKind::ReadClock, "clock"),
     (CommandKind::Heartbeat, "heartbeat: others live"),
     (CommandKind::AcquireLeadership, "leadership: granted"),
@@ -44,10 +44,11 @@ const SUCCESSES: [(CommandKind, &str); 30] = [
     (CommandKind::ReplayDeadLetter, "replayed: created"),
     (CommandKind::ReplayDeadLetters, "page: created"),
     (CommandKind::PurgeDeadLetter, "purged: purged"),
+    (CommandKind::SetLimit, "limit: set"),
 ];
 
 /// Every other answer.
-const ANSWERS: [&str; 89] = [
+const ANSWERS: [&str; 92] = [
     "pause set: resumed",
     "pause set: already",
     "pause set: repeated",
@@ -137,6 +138,9 @@ const ANSWERS: [&str; 89] = [
     "purged: repeated",
     "purged: not dead-lettered",
     "purged: not found",
+    "limit: repeated",
+    "limit: request reused",
+    "limit: no tenant",
 ];
 
 /// What occurred, and how often.
@@ -330,6 +334,12 @@ impl Coverage {
             }),
             Reply::DeadLetterReplayed(reply) => self.note_replayed(*reply),
             Reply::DeadLettersReplayed(page) => self.note_page(page),
+            Reply::LimitSet(reply) => self.see(match reply {
+                SetLimitReply::Set => "limit: set",
+                SetLimitReply::Repeated => "limit: repeated",
+                SetLimitReply::RequestReused => "limit: request reused",
+                SetLimitReply::NoTenant => "limit: no tenant",
+            }),
             Reply::DeadLetterPurged(reply) => self.see(match reply {
                 PurgeReply::Purged => "purged: purged",
                 PurgeReply::Repeated => "purged: repeated",

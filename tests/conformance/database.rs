@@ -13,7 +13,8 @@ use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection, PgPool};
 use fencepost_tests::own_database;
 
 /// Every table that a command writes, but for `lease`.
-const TABLES: [&str; 13] = [
+const TABLES: [&str; 14] = [
+    "concurrency_limit",
     "pause",
     "outbox_event",
     "attempt",

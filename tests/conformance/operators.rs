@@ -9,7 +9,7 @@ use fencepost_core::pause::PauseScope;
 use fencepost_core::store::command::{
     CancelExecution, ChangeJob, Command, CreateJob, CreateTenant, DeadLetterFilter, DeleteJob, JobChange,
     OperatorRequest, PauseChange, PurgeDeadLetter, RecordMalformed, ReplayDeadLetter, ReplayDeadLetters,
-    ReplayKey, ReplayNumber, SetPause, TriggerJob,
+    ReplayKey, ReplayNumber, SetLimit, SetPause, TriggerJob,
 };
 use fencepost_core::store::row::{DeadLetterRow, JobRow, JobState, PauseRow};
 use fencepost_core::time::Span;
@@ -18,6 +18,23 @@ use uuid::Uuid;
 use crate::universe::{Draw, definitions, tenants};
 
 impl Draw<'_> {
+    /// Of a tenant or of the key of some definitions; as often as not it is taken away again.
+    pub(crate) fn set_limit(&mut self) -> Command {
+        let request = self.chance(60).then(|| OperatorRequest {
+            request: (*self.stream.pick(&["l1", "l2", "r2"])).into(),
+            fingerprint: Uuid::from_u128(self.stream.between(1, 2).into()),
+        });
+        Command::SetLimit(SetLimit {
+            tenant: self.tenant(),
+            key: self.chance(50).then(|| "k".into()),
+            max_running: *self.stream.pick(&[None, None, Some(1), Some(2)]),
+            request,
+            actor: "Zoë".into(),
+            reason: "é".into(),
+            node: self.node(),
+        })
+    }
+
     /// Two ids and two names, so that either is met again alone.
     pub(crate) fn create_tenant(&mut self) -> Command {
         let tenant = *self.stream.pick(&tenants()[..2]);

@@ -48,11 +48,11 @@ pub(crate) fn jobs() -> [JobId; 6] {
 /// Definitions: five that can be read, three of which limit overlap, and one that cannot.
 pub(crate) fn definitions() -> [Arc<StoredDefinition>; 6] {
     [
-        r#"{"schema":1,"definition":{"name":"a","handler":{"name":"noop"},"schedule":{"kind":"manual"}}}"#,
+        r#"{"schema":1,"definition":{"name":"a","handler":{"name":"noop"},"schedule":{"kind":"manual"},"concurrency_key":"k"}}"#,
         r#"{"schema":1,"definition":{"name":"é","handler":{"name":"http","version":2},"payload":{"n":1.50},"schedule":{"kind":"manual"}}}"#,
         r#"{"schema":1,"definition":{"name":"s","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"skip"}}"#,
         r#"{"schema":1,"definition":{"name":"b","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"buffer_one"}}"#,
-        r#"{"schema":1,"definition":{"name":"c","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"cancel_running"}}"#,
+        r#"{"schema":1,"definition":{"name":"c","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"cancel_running","concurrency_key":"k"}}"#,
         r#"{"schema":99,"definition":{"what":"is this"}}"#,
     ]
     .map(|text| Arc::new(StoredDefinition::from_text(text.into())))
@@ -110,10 +110,12 @@ impl Draw<'_> {
         if self.chance(85) { self.now.minus(span) } else { self.now.plus(span) }
     }
 
-    /// One that a worker or a scheduler gives. What waits for its job's slot is for the acquire to say, which has the
-    /// job locked.
+    /// One that a worker or a scheduler gives. What waits for its job's slot or for a limit is for the acquire to say,
+    /// which has the job and the tenant locked.
     pub(crate) fn wait_reason(&mut self) -> WaitReason {
-        let given = WaitReason::ALL.iter().copied().filter(|reason| *reason != WaitReason::Buffered);
+        let given = WaitReason::ALL.iter().copied().filter(|reason| {
+            !matches!(reason, WaitReason::Buffered | WaitReason::TenantLimit | WaitReason::KeyLimit)
+        });
         *self.stream.pick(&given.collect::<Vec<_>>())
     }
 

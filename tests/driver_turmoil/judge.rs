@@ -132,6 +132,7 @@ fn count_change(
         | Change::SkippedRange(_)
         | Change::Request(_)
         | Change::Pause(_)
+        | Change::Limit(_)
         | Change::Malformed(_) => {}
     }
 }

@@ -145,7 +145,8 @@ impl Atom {
             | Command::PromoteDue(_)
             | Command::ReplayDeadLetter(_)
             | Command::ReplayDeadLetters(_)
-            | Command::PurgeDeadLetter(_) => at(Span::ZERO),
+            | Command::PurgeDeadLetter(_)
+            | Command::SetLimit(_) => at(Span::ZERO),
             // These may leave nothing behind, or nothing with a time.
             Command::ReadClock
             | Command::ReleaseLeases(_)
@@ -392,7 +393,8 @@ impl Apart<'_> {
             | Command::SetPause(_)
             | Command::ReplayDeadLetter(_)
             | Command::ReplayDeadLetters(_)
-            | Command::PurgeDeadLetter(_) => self.whole(),
+            | Command::PurgeDeadLetter(_)
+            | Command::SetLimit(_) => self.whole(),
         }
     }
 

@@ -16,7 +16,8 @@ use fencepost_core::store::reference::{Choice, Picked, ReferenceStore};
 use fencepost_core::store::reply::{
     AcquireReply, CancelReply, ChangeJobReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply,
     FinishReply, HoldReply, LeadershipReply, MaterialiseReply, PageReplay, PurgeReply, PutOffReply,
-    RemovalReply, RenewReply, RepairItemReply, RepairReply, ReplayReply, Reply, SetPauseReply, TriggerReply,
+    RemovalReply, RenewReply, RepairItemReply, RepairReply, ReplayReply, Reply, SetLimitReply, SetPauseReply,
+    TriggerReply,
 };
 use fencepost_core::store::row::{RefusalRow, RefusedAction, RefusedResource};
 use fencepost_core::store::tables::{Contents, RefusalKey, Tables};
@@ -44,6 +45,8 @@ pub(crate) enum Thing {
     Standing(JobId),
     /// All pauses of tenants and queues.
     Pauses,
+    /// The limits of tenants, and whoever is counted by them.
+    Limits,
     /// An execution's row with its attempts, outbox rows and dead letter.
     Execution(ExecutionId),
     /// A malformed message.
@@ -59,9 +62,10 @@ pub(crate) struct Touches {
     pub(crate) writes: BTreeSet<Thing>,
 }
 
-/// The executions that a history can be about, by job, and the jobs whose overlap is limited.
+/// The executions that a history can be about, by job, the jobs whose overlap is limited, and
+/// whether there may be a concurrency limit.
 #[derive(Debug, Default)]
-pub(crate) struct Executions(BTreeMap<JobId, BTreeSet<ExecutionId>>, BTreeSet<JobId>);
+pub(crate) struct Executions(BTreeMap<JobId, BTreeSet<ExecutionId>>, BTreeSet<JobId>, bool);
 
 impl Executions {
     /// Those there are, and those that some operation may make.
@@ -70,6 +74,9 @@ impl Executions {
         for row in start.tables().executions().iter() {
             all.0.entry(row.job).or_default().insert(row.id);
         }
+        let is_set = |row: &fencepost_core::store::row::LimitRow| row.max_running.is_some();
+        all.2 = start.tables().limits().iter().any(is_set)
+            || operations.iter().any(|operation| matches!(operation.command, Command::SetLimit(_)));
         for version in start.tables().job_versions().iter() {
             all.1.extend(version.definition.overlap().judges().then_some(version.job));
         }
@@ -140,8 +147,11 @@ impl Executions {
         self.0.keys().copied().map(Thing::Job)
     }
 
-    /// What an execution shares its job's slot with, where its job's overlap is limited.
+    /// What an execution shares its job's slot with, where its job's overlap is limited, or a limit.
     fn beside(&self, execution: ExecutionId) -> Vec<Thing> {
+        if self.2 {
+            return self.all().chain([Thing::Limits]).collect();
+        }
         let job = self.job_of(execution).filter(|job| self.1.contains(job));
         job.map(|job| self.of_job(job).collect()).unwrap_or_default()
     }
@@ -408,6 +418,9 @@ impl Touches {
                 Some(_) | None => nothing().write(executions.all()).read(executions.jobs()),
             },
             Command::PurgeDeadLetter(ask) => nothing().write([Thing::Execution(ask.execution)]),
+            Command::SetLimit(ask) => {
+                nothing().write(executions.all()).write([Thing::Limits, Thing::Tenant(ask.tenant)])
+            }
         }
     }
 }
@@ -484,6 +497,7 @@ fn is_of_nothing(reply: &Reply) -> bool {
             page.letters.iter().all(|(_, became)| matches!(became, PageReplay::Refused(_)))
         }
         Reply::DeadLetterPurged(reply) => *reply != PurgeReply::Purged,
+        Reply::LimitSet(reply) => *reply != SetLimitReply::Set,
         Reply::Leadership(reply) => matches!(reply, LeadershipReply::Held { .. }),
         Reply::Partitions { granted } => granted.is_empty(),
         _ => false,
@@ -527,6 +541,7 @@ pub(crate) fn rows_of(tables: &Tables, things: &BTreeSet<Thing>) -> Contents {
         refusals: rows!(refusals, |row| has(refused(row))),
         requests: rows!(requests, |row| has(Thing::Tenant(row.tenant))),
         pauses: rows!(pauses, |_row| has(Thing::Pauses)),
+        limits: rows!(limits, |_row| has(Thing::Limits)),
         malformed: rows!(malformed, |row| has(Thing::Message(row.digest))),
     }
 }
@@ -560,6 +575,7 @@ pub(crate) fn kept_stamps(start: &ReferenceStore, contents: &Contents, thing: &T
         | Thing::Job(_)
         | Thing::Standing(_)
         | Thing::Pauses
+        | Thing::Limits
         | Thing::Execution(_) => Kept::default(),
     }
 }
@@ -584,6 +600,7 @@ pub(crate) fn only(contents: &Contents, things: &BTreeSet<Thing>) -> Contents {
         refusals: those(&contents.refusals, |row| has(refused(row))),
         requests: those(&contents.requests, |row| has(Thing::Tenant(row.tenant))),
         pauses: those(&contents.pauses, |_| has(Thing::Pauses)),
+        limits: those(&contents.limits, |_| has(Thing::Limits)),
         malformed: those(&contents.malformed, |row| has(Thing::Message(row.digest))),
     }
 }

@@ -13,7 +13,7 @@ use crate::stored::{Deed, deed_of};
 use crate::strikes::Strike;
 
 /// Everything that the commands that there are may do to a row.
-const DEEDS: [(&str, Deed); 23] = [
+const DEEDS: [(&str, Deed); 25] = [
     ("tenant", Deed::Inserted),
     ("lease", Deed::Updated),
     ("node", Deed::Inserted),
@@ -35,6 +35,8 @@ const DEEDS: [(&str, Deed); 23] = [
     ("operator_request", Deed::Inserted),
     ("pause", Deed::Inserted),
     ("pause", Deed::Updated),
+    ("concurrency_limit", Deed::Inserted),
+    ("concurrency_limit", Deed::Updated),
     ("malformed_message", Deed::Inserted),
     ("malformed_message", Deed::Updated),
 ];

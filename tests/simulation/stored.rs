@@ -11,8 +11,9 @@ use fencepost_core::lease::LeaseResource;
 use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::OutboxId;
 use fencepost_core::store::row::{
-    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, MalformedRow, NodeRow,
-    OutboxRow, PauseRow, RefusalRow, RefusedAction, RefusedResource, RequestRow, SkippedRangeRow, TenantRow,
+    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, LimitRow, MalformedRow,
+    NodeRow, OutboxRow, PauseRow, RefusalRow, RefusedAction, RefusedResource, RequestRow, SkippedRangeRow,
+    TenantRow,
 };
 use fencepost_core::store::tables::Contents;
 use fencepost_core::time::Timestamp;
@@ -165,6 +166,8 @@ tables! {
     Request(RequestRow) = "operator_request", requests, contents::request, boxed,
         (TenantId, Arc<str>) = |row| (row.tenant, Arc::clone(&row.request));
     Pause(PauseRow) = "pause", pauses, contents::pause, boxed, PauseId = |row| row.id;
+    Limit(LimitRow) = "concurrency_limit", limits, contents::limit, boxed,
+        (TenantId, Arc<str>) = |row| (row.tenant, Arc::clone(&row.key));
     Malformed(MalformedRow) = "malformed_message", malformed, contents::malformed, boxed,
         Uuid = |row| row.digest;
 }

@@ -81,6 +81,7 @@ pub(crate) const fn standing(kind: CommandKind) -> Standing {
         | CommandKind::SetPause
         | CommandKind::ReplayDeadLetter
         | CommandKind::ReplayDeadLetters
-        | CommandKind::PurgeDeadLetter => Under(Row::Operator),
+        | CommandKind::PurgeDeadLetter
+        | CommandKind::SetLimit => Under(Row::Operator),
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod batches;
 pub(crate) mod changes;
 pub(crate) mod dead_letters;
 pub(crate) mod leases;
+pub(crate) mod limits;
 pub(crate) mod operators;
 pub(crate) mod overlap;
 pub(crate) mod pauses;
@@ -26,6 +27,7 @@ pub(crate) fn all() -> Vec<Case> {
         changes::cases(),
         changes::met(),
         overlap::cases(),
+        limits::cases(),
         pauses::cases(),
         dead_letters::cases(),
     ]

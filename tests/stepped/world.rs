@@ -40,7 +40,7 @@ pub(crate) const OTHER_WORKER: NodeId = NodeId::from_u128(0xe);
 
 pub(crate) const TENANT: TenantId = TenantId::from_u128(0x71);
 /// Of every lease that the commands of a case ask for.
-const TTL: Span = Span::from_secs(60);
+pub(crate) const TTL: Span = Span::from_secs(60);
 /// Of every lease that was granted before.
 const SHORT_TTL: Span = Span::from_secs(10);
 

@@ -12,8 +12,8 @@ use crate::id::{ExecutionId, JobVersion, Occurrence};
 use crate::job::StoredDefinition;
 use crate::store::reply::EarlierVersion;
 use crate::store::row::{
-    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, NodeRow, OutboxRow, PauseRow,
-    RefusalRow, SkippedRangeRow,
+    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, LimitRow, NodeRow, OutboxRow,
+    PauseRow, RefusalRow, SkippedRangeRow,
 };
 use crate::time::{Span, Timestamp};
 
@@ -66,6 +66,17 @@ impl StandingSaid {
     }
 }
 
+/// A limit that an execution waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitFacts {
+    /// The limit, where it is still there.
+    pub row: Option<LimitRow>,
+    /// How many run that it counts.
+    pub running: u32,
+    /// The first of them by id.
+    pub held_by: Option<ExecutionId>,
+}
+
 /// What is looked at to explain an execution.
 #[derive(Clone, Debug)]
 pub struct ExecutionFacts {
@@ -99,6 +110,8 @@ pub struct ExecutionFacts {
     pub nodes: Vec<NodeRow>,
     /// Who holds its job's slot, by id, where it waits for that.
     pub slot_holders: Vec<(ExecutionId, ExecutionState)>,
+    /// The limit that it waits for, if it waits for one.
+    pub limit: Option<LimitFacts>,
     /// The node that holds its lease, or held the latest; also where it is offline.
     pub worker: Option<NodeRow>,
 }

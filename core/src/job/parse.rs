@@ -64,6 +64,9 @@ impl JobDefinition {
             return Err(too_long("/misfire_grace_ms", limits::MISFIRE_GRACE_MAX));
         }
         self.overlap.check(self.misfire)?;
+        if let Some(key) = &self.concurrency_key {
+            check_text("/concurrency_key", key)?;
+        }
         if self.attempt_timeout == Span::ZERO {
             return Err(DefinitionError::at("/attempt_timeout_ms", "must be at least 1"));
         }
@@ -248,6 +251,8 @@ mod tests {
             (with(r#","misfire":{"catch_up":{"cap":0}}"#), "/misfire/catch_up/cap"),
             (with(r#","bounds":{"max_runs":0}"#), "/bounds/max_runs"),
             (with(r#","overlap":"never""#), "/overlap"),
+            (with(r#","concurrency_key":"""#), "/concurrency_key"),
+            (with(r#","concurrency_key":"\u0000""#), "/concurrency_key"),
             (with(r#","overlap":"skip","misfire":{"catch_up":{"cap":2}}"#), "/overlap"),
             (with(r#","overlap":"buffer_one","misfire":{"catch_up":{"cap":3}}"#), "/overlap"),
             (with(r#","overlap":"cancel_running","misfire":{"catch_up":{"cap":2}}"#), "/overlap"),

@@ -6,8 +6,8 @@
 use core::hash::{Hash, Hasher};
 
 use crate::store::row::{
-    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, MalformedRow, NodeRow,
-    OutboxRow, PauseRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
+    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, LimitRow, MalformedRow,
+    NodeRow, OutboxRow, PauseRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
 };
 
 /// A row before and after; one of them is absent for an insert or a delete.
@@ -67,6 +67,8 @@ pub enum Change {
     Request(Box<Delta<RequestRow>>),
     /// Of `pause`.
     Pause(Box<Delta<PauseRow>>),
+    /// Of `concurrency_limit`.
+    Limit(Box<Delta<LimitRow>>),
     /// Of `malformed_message`.
     Malformed(Box<Delta<MalformedRow>>),
 }

@@ -20,14 +20,18 @@ use crate::partition::PartitionId;
 use crate::store::row::{NodeRole, NodeState};
 use crate::time::{Span, Timestamp};
 
+mod acquire;
 mod change_job;
 mod dead_letters;
+mod set_limit;
 mod set_pause;
 
+pub use acquire::{AcquireExecution, AcquireExecutions};
 pub use change_job::{ChangeJob, JobChange};
 pub use dead_letters::{
     DeadLetterFilter, PurgeDeadLetter, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber,
 };
+pub use set_limit::SetLimit;
 pub use set_pause::{PauseChange, SetPause};
 
 /// One call on the store.
@@ -93,6 +97,8 @@ pub enum Command {
     ReplayDeadLetters(ReplayDeadLetters),
     /// Turns a dead letter's record into a tombstone.
     PurgeDeadLetter(PurgeDeadLetter),
+    /// Sets a concurrency limit, or takes it away.
+    SetLimit(SetLimit),
 }
 
 /// [`Command::Heartbeat`]: upserts the node's row (`started_at` is kept), then lists live schedulers: active
@@ -421,53 +427,6 @@ pub enum TakeOverEnd {
     Failed,
 }
 
-/// [`Command::AcquireExecutions`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AcquireExecutions {
-    /// Who asks.
-    pub node: NodeId,
-    /// For how long.
-    pub ttl: Span,
-    /// What for.
-    pub items: Vec<AcquireExecution>,
-}
-
-/// One execution lease asked for. Granted to `Pending` executions, waiting or not, unless it is of a fire and its job
-/// is paused (then "not now": one that does not wait yet waits for [`WaitReason::JobPaused`], until
-/// [`PAUSE_RECHECK`](crate::limits::PAUSE_RECHECK) from now), or its tenant or queue is paused (likewise, until
-/// [`HELD_RECHECK`](crate::limits::HELD_RECHECK) from now, and it names the pause; the tenant's before the queue's, the
-/// job's before both); `Running` under this very
-/// nonce (of this node) answers the same grant again while it lasts (not extended). In any other state, or
-/// lapsed, a row with this nonce answers "never", `Pending` too: the lease that it began has ended.
-///
-/// One that never had a lease is judged by the [`Overlap`](crate::job::Overlap) of its version, if its job's slot is held
-/// (by another that has had a lease and is not terminal):
-///
-/// - `skip`: `Skipped` for [`SkipReason::Overlap`], "never";
-/// - `buffer_one`: it waits for [`WaitReason::Buffered`], until [`OVERLAP_RECHECK`](crate::limits::OVERLAP_RECHECK) from
-///   now, "not now"; where another waits so already, it is skipped;
-/// - `cancel_running`: the holders are cancelled as by [`CancelExecution`]; of it and what waits so the latest by
-///   (`due_at`, `id`) stays, the other is skipped; it is granted where no holder runs, else it waits.
-///
-/// Whatever makes the last holder of a slot terminal (a finish, a takeover, a cancel) dispatches what waits for it,
-/// with an outbox row in the name of the node of the holder's latest lease.
-///
-/// A grant raises the token by one (one that cannot rise: never), stores the nonce, clears `waiting`, `held_by`,
-/// `next_try_at`, `waits`, `redispatches`, `sign` and `started_at`, and stamps `published_at` = max(min(published_at,
-/// now), `materialised_at`), `received_at` = max(now − held, `published_at`), `leased_at` = max(now, `received_at`);
-/// `lag_clamped` says anew whether one of these differs from what was reported (for `leased_at`: from now).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AcquireExecution {
-    /// The execution.
-    pub execution: ExecutionId,
-    /// The effect that asks first; kept when sent again.
-    pub nonce: EffectId,
-    /// When its message was published, by the publisher's account of the store's clock.
-    pub published_at: Timestamp,
-    /// How long the worker has had the message, by its own steady clock.
-    pub held: Span,
-}
-
 /// [`Command::RenewExecutions`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RenewExecutions {
@@ -683,7 +642,8 @@ impl Command {
             | Self::SetPause(_)
             | Self::ReplayDeadLetter(_)
             | Self::ReplayDeadLetters(_)
-            | Self::PurgeDeadLetter(_) => Lane::Work,
+            | Self::PurgeDeadLetter(_)
+            | Self::SetLimit(_) => Lane::Work,
         }
     }
 
@@ -721,6 +681,7 @@ impl Command {
             Self::ReplayDeadLetter(_) => CommandKind::ReplayDeadLetter,
             Self::ReplayDeadLetters(_) => CommandKind::ReplayDeadLetters,
             Self::PurgeDeadLetter(_) => CommandKind::PurgeDeadLetter,
+            Self::SetLimit(_) => CommandKind::SetLimit,
         }
     }
 }
@@ -788,6 +749,8 @@ crate::execution::named!(
         ReplayDeadLetters = "replay_dead_letters",
         /// See [`Command::PurgeDeadLetter`].
         PurgeDeadLetter = "purge_dead_letter",
+        /// See [`Command::SetLimit`].
+        SetLimit = "set_limit",
     }
 );
 

@@ -9,7 +9,7 @@
 //! - `acquire`: execution leases, their renewal, and putting off. - `finish`: the ends of runs.
 //! - `sweep`: what is found and repaired. - `operator`: tenants, jobs, triggers, cancels.
 //! - `change_job`: edits, pauses and resumes. - `dead_letters`: replays and purges.
-//! - `overlap`: who holds a job's slot, and what waits for it.
+//! - `overlap`: who holds a job's slot, and what waits for it. - `limit`: concurrency limits.
 //! - `pause`: pauses of tenants and queues.
 //! - `transition`: the one way in which an execution changes its state. - `refusal`: the record of refusals.
 //!
@@ -37,6 +37,7 @@ mod dead_letters;
 mod dispatch;
 mod finish;
 mod lease;
+mod limit;
 mod materialise;
 mod node;
 mod operator;
@@ -127,6 +128,7 @@ impl ReferenceStore {
             Command::ReplayDeadLetter(ask) => Reply::DeadLetterReplayed(call.replay_dead_letter(ask)),
             Command::ReplayDeadLetters(ask) => Reply::DeadLettersReplayed(call.replay_dead_letters(ask)),
             Command::PurgeDeadLetter(ask) => Reply::DeadLetterPurged(call.purge_dead_letter(ask)),
+            Command::SetLimit(ask) => Reply::LimitSet(call.set_limit(ask)),
         };
         call.record_refusals();
         StoreReply { now, reply }

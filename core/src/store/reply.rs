@@ -109,6 +109,8 @@ pub enum Reply {
     DeadLettersReplayed(ReplayPage),
     /// To `PurgeDeadLetter`.
     DeadLetterPurged(PurgeReply),
+    /// To `SetLimit`.
+    LimitSet(SetLimitReply),
 }
 
 /// Whether leadership was granted.
@@ -621,4 +623,17 @@ pub enum PurgeReply {
     },
     /// No such execution of this tenant.
     NotFound,
+}
+
+/// Whether a limit was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SetLimitReply {
+    /// It was.
+    Set,
+    /// It had been, by this request.
+    Repeated,
+    /// The request id was used for something else.
+    RequestReused,
+    /// No such tenant.
+    NoTenant,
 }

@@ -416,6 +416,12 @@ pub struct RequestRow {
 }
 
 impl RequestRow {
+    /// Whether it stands for a limit that was to be set like this.
+    #[must_use]
+    pub fn set_a_limit(&self, fingerprint: uuid::Uuid) -> bool {
+        self.fingerprint == fingerprint && self.job.is_none() && self.pause.is_none()
+    }
+
     /// The job that it made, if it stands for a creation that was asked for like this.
     #[must_use]
     pub fn made_a_job(&self, fingerprint: uuid::Uuid) -> Option<JobId> {
@@ -467,6 +473,23 @@ pub struct PauseEnd {
     pub actor: Arc<str>,
     /// Why.
     pub reason: Arc<str>,
+}
+
+/// `concurrency_limit`: key (`tenant`, `key`). How many executions may run at once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LimitRow {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The concurrency key; empty: all that the tenant runs.
+    pub key: Arc<str>,
+    /// How many; `None`: any number.
+    pub max_running: Option<u32>,
+    /// Who set it last.
+    pub actor: Arc<str>,
+    /// Why.
+    pub reason: Arc<str>,
+    /// When.
+    pub set_at: Timestamp,
 }
 
 /// `malformed_message`: key `digest`. What arrived from the broker and could not be read.

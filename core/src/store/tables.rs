@@ -9,8 +9,8 @@ use crate::lease::LeaseResource;
 use crate::store::change::Change;
 use crate::store::command::OutboxId;
 use crate::store::row::{
-    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, MalformedRow, NodeRow,
-    OutboxRow, PauseRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
+    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, LimitRow, MalformedRow,
+    NodeRow, OutboxRow, PauseRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
 };
 
 mod contents;
@@ -43,6 +43,7 @@ pub struct Tables {
     pub(in crate::store) refusals: Table<RefusalRow>,
     pub(in crate::store) requests: Table<RequestRow>,
     pub(in crate::store) pauses: Table<PauseRow>,
+    pub(in crate::store) limits: Table<LimitRow>,
     pub(in crate::store) malformed: Table<MalformedRow>,
     delivery: DeliveryIndex,
 }
@@ -64,6 +65,7 @@ impl Default for Tables {
             refusals: Table::default(),
             requests: Table::default(),
             pauses: Table::default(),
+            limits: Table::default(),
             malformed: Table::default(),
             delivery: DeliveryIndex::default(),
         }
@@ -107,6 +109,8 @@ readers! {
     requests: RequestRow,
     /// `pause`.
     pauses: PauseRow,
+    /// `concurrency_limit`.
+    limits: LimitRow,
     /// `malformed_message`.
     malformed: MalformedRow,
 }

@@ -96,6 +96,26 @@ fn pending() -> Vec<(&'static str, ExecutionFacts)> {
         ),
         ("waiting_job_paused", paused(made().waits(WaitReason::JobPaused))),
         (
+            "waiting_limit",
+            made().defined_by(with_policies(r#","concurrency_key":"db""#)).waits(WaitReason::KeyLimit).with(
+                |facts| {
+                    facts.execution.waits = 0;
+                    facts.limit = Some(fencepost_core::explain::LimitFacts {
+                        row: Some(fencepost_core::store::row::LimitRow {
+                            tenant: facts.execution.tenant,
+                            key: "db".into(),
+                            max_running: Some(2),
+                            actor: "Zoë".into(),
+                            reason: "the disk is slow".into(),
+                            set_at: at("08:00:00"),
+                        }),
+                        running: 2,
+                        held_by: Some(ExecutionId::from_u128(0xa11)),
+                    });
+                },
+            ),
+        ),
+        (
             "waiting_buffered",
             made().defined_by(with_policies(r#","overlap":"buffer_one""#)).waits(WaitReason::Buffered).with(
                 |facts| {

@@ -182,6 +182,7 @@ pub(crate) fn made() -> ExecutionFacts {
             node(WORKER, NodeRole::Worker, "worker-1", at("08:59:58")),
         ],
         slot_holders: Vec::new(),
+        limit: None,
         worker: None,
         execution,
     }

@@ -3,8 +3,10 @@
 //! What it did not touch is looked at afterwards, without a lock: it is running, has ended, waits for its
 //! retry, or its message is a resend. An item that became grantable between the two looks goes round again.
 //!
-//! What asks for a lease of a job whose overlap is limited goes another way: it is answered while its job is locked
-//! (`overlap`), all such items of a batch in their order.
+//! What asks for a lease of a job whose overlap is limited, or of a tenant that has a concurrency limit, goes another way:
+//! it is answered while its tenant and its job are locked (`overlap`, `limits`), all such items of a batch in their order.
+//! Where there is no limit, the tenant's key is shared once the rows are held, and limits are looked for once more
+//! (`tenants_are_unlimited`).
 //!
 //! What a pause of its job holds back is not granted. Whether a job is paused is asked twice: by the statement's own
 //! snapshot, and once more for the whole batch when its rows are held, since a snapshot taken before a row was waited
@@ -88,7 +90,7 @@ fn open_items<'a>(
 /// Which of the items that have no reply are granted.
 #[derive(Clone, Copy)]
 enum Whom<'a> {
-    /// Those of jobs whose versions all allow overlap.
+    /// Those of jobs whose versions all allow overlap, and of tenants that have no limit.
     NotJudged,
     /// These, which were judged, and whose jobs are locked.
     Judged(&'a BTreeMap<ExecutionId, EffectId>),
@@ -158,11 +160,15 @@ async fn grant(
                OR (SELECT p.id FROM pause p WHERE p.tenant = e.tenant AND p.ended_at IS NULL AND (p.scope = 'tenant'
                  OR p.handler || '/' || p.handler_version = (SELECT queue_of(v.definition) FROM job_version v
                    WHERE v.job = e.job AND v.version = e.job_version)) LIMIT 1) IS NULL)
-           RETURNING e.id, e.job, e.occurrence, e.token, e.attempts, e.due_at, e.leased_at, e.cancel_requested,
+             AND ($8 OR ((e.waiting IN ('tenant_limit', 'key_limit')) IS NOT TRUE AND (
+               SELECT l.tenant FROM concurrency_limit l WHERE l.tenant = e.tenant AND l.max_running IS NOT NULL
+               LIMIT 1) IS NULL))
+           RETURNING e.id, e.job, e.tenant, e.occurrence, e.token, e.attempts, e.due_at, e.leased_at, e.cancel_requested,
              c.now),
            last_look AS MATERIALIZED (
              SELECT no_job_is_paused(array_agg(job) FILTER (WHERE occurrence = 'scheduled'))
-               AND no_pause_is_over(array_agg(id)) AS passed FROM granted)
+               AND no_pause_is_over(array_agg(id))
+               AND ($8 OR tenants_are_unlimited(array_agg(DISTINCT tenant))) AS passed FROM granted)
            SELECT g.id AS "id!", g.token AS "token!", g.attempts AS "attempts!", g.due_at AS "due_at!",
              g.leased_at AS "leased_at!", g.cancel_requested AS "cancel_requested!", g.now AS "now!"
            FROM granted g, last_look l WHERE l.passed"#,
@@ -210,6 +216,9 @@ struct HeldColumns {
     is_judged: bool,
     /// The pause of its tenant or queue, the tenant's first.
     pause: Option<Uuid>,
+    tenant: Uuid,
+    /// Whether its tenant has a limit, or it waits for one that there was.
+    is_limited: bool,
 }
 
 /// What becomes of an item that was not granted.
@@ -230,7 +239,7 @@ struct HeldBack {
     by_job: BTreeMap<ExecutionId, Uuid>,
     /// To be recorded as held back, with the pause of its tenant or queue.
     by_pause: BTreeMap<ExecutionId, Uuid>,
-    /// To be judged by overlap, with its job.
+    /// To be judged by overlap and limits, with its job.
     judged: BTreeMap<ExecutionId, Uuid>,
 }
 
@@ -255,7 +264,10 @@ async fn explain(
              AS "is_judged!",
            (SELECT p.id FROM pause p WHERE p.tenant = e.tenant AND p.ended_at IS NULL AND (p.scope = 'tenant'
              OR p.handler || '/' || p.handler_version = (SELECT queue_of(v.definition) FROM job_version v
-               WHERE v.job = e.job AND v.version = e.job_version)) ORDER BY p.scope DESC LIMIT 1) AS "pause?"
+               WHERE v.job = e.job AND v.version = e.job_version)) ORDER BY p.scope DESC LIMIT 1) AS "pause?",
+           e.tenant, (e.waiting IN ('tenant_limit', 'key_limit')) IS TRUE OR (
+             SELECT l.tenant FROM concurrency_limit l WHERE l.tenant = e.tenant AND l.max_running IS NOT NULL
+             LIMIT 1) IS NOT NULL AS "is_limited!"
          FROM unnest($1::uuid[]) AS i (id) JOIN execution e ON e.id = ANY (ARRAY[i.id])"#,
         &ids,
     )
@@ -266,9 +278,11 @@ async fn explain(
         None => *now.insert(cx.clock(conn).await?),
     };
     let rows: BTreeMap<Uuid, HeldColumns> = rows.into_iter().map(|row| (row.id, row)).collect();
-    // Where one of a batch is judged, what it does may change what the others of its job are told.
+    // Where one of a batch is judged, what it does may change what the others of its job or tenant are told.
     let is_pending = |row: &&HeldColumns| row.is_judged && row.state == ExecutionState::Pending.name();
     let judging: BTreeSet<Uuid> = rows.values().filter(is_pending).map(|row| row.job).collect();
+    let is_pending = |row: &&HeldColumns| row.is_limited && row.state == ExecutionState::Pending.name();
+    let limiting: BTreeSet<Uuid> = rows.values().filter(is_pending).map(|row| row.tenant).collect();
     let mut held_back = HeldBack::default();
     for (at, item) in ask.items.iter().enumerate() {
         if replies[at].is_some() {
@@ -278,7 +292,7 @@ async fn explain(
             replies[at] = Some(AcquireReply::Absent);
             continue;
         };
-        if judging.contains(&row.job) {
+        if judging.contains(&row.job) || limiting.contains(&row.tenant) {
             held_back.judged.insert(item.execution, row.job);
             continue;
         }

@@ -138,6 +138,10 @@ async fn write(conn: &mut PgConnection, ask: &ChangeJob, job: &Columns, now: i64
         JobChange::Edit(definition) => Some(definition.text().to_string()),
         JobChange::Pause | JobChange::Resume => None,
     };
+    let key = match &ask.change {
+        JobChange::Edit(definition) => definition.concurrency_key().map(|key| &**key),
+        JobChange::Pause | JobChange::Resume => None,
+    };
     let overlap = match &ask.change {
         JobChange::Edit(definition) => Some(definition.overlap().name()),
         JobChange::Pause | JobChange::Resume => None,
@@ -153,9 +157,9 @@ async fn write(conn: &mut PgConnection, ask: &ChangeJob, job: &Columns, now: i64
            WHERE id = $1
            RETURNING id, tenant, version, definition, effective_from, standing, standing_since)
          INSERT INTO job_version (job, tenant, version, definition, effective_from, standing, standing_since, actor,
-           reason, overlap)
+           reason, overlap, concurrency_key)
          SELECT c.id, c.tenant, c.version, c.definition, c.effective_from, c.standing, c.standing_since, $9, $10,
-           coalesce($11, before.overlap)
+           coalesce($11, before.overlap), CASE WHEN $11 IS NULL THEN before.concurrency_key ELSE $12 END
          FROM changed c JOIN job_version before ON before.job = $1 AND before.version = $2 - 1",
         ask.job.as_uuid(),
         version,
@@ -168,6 +172,7 @@ async fn write(conn: &mut PgConnection, ask: &ChangeJob, job: &Columns, now: i64
         ask.actor.as_deref(),
         ask.reason.as_deref(),
         overlap,
+        key,
     )
     .execute(&mut *conn)
     .await?;

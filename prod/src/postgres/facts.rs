@@ -64,6 +64,7 @@ pub(crate) async fn of_execution(
         outbox: execution::outbox(&mut snapshot, &row).await?,
         nodes: if row.state.is_terminal() { Vec::new() } else { present_nodes(&mut snapshot).await? },
         standing: changes::standing(&mut snapshot, &job).await?,
+        limit: execution::limit_waited_for(&mut snapshot, &row, &definition).await?,
         slot_holders: execution::slot_holders(&mut snapshot, &row).await?,
         pauses: pauses::over(&mut snapshot, &row, &definition).await?,
         job,

@@ -18,6 +18,7 @@ use sqlx::{Connection, PgConnection};
 use super::context::{Context, micros};
 use super::endings::{Attempts, DeadLetters};
 use super::fault::Fault;
+use super::limits;
 use super::locked::{LockedExecution, LockedExecutions};
 use super::overlap;
 use super::refusals::Refusals;
@@ -58,7 +59,7 @@ async fn complete(
     }
     let ago = |item: &FinishExecution| item.started_ago.map(micros);
     let rows = sqlx::query!(
-        r#"WITH clock AS MATERIALIZED (SELECT store_now($1) AS now)
+        r#"WITH clock AS MATERIALIZED (SELECT store_now($1) AS now), ended AS (
            UPDATE execution e SET state = 'completed', owner = NULL, expires_at = 0,
              started_at = CASE WHEN i.ago IS NULL THEN e.started_at ELSE greatest(c.now - i.ago, e.leased_at) END,
              finished_at = greatest(c.now, e.materialised_at, e.published_at, e.received_at, e.leased_at,
@@ -69,7 +70,11 @@ async fn complete(
            FROM clock c, unnest($2::uuid[], $3::int8[], $4::int8[]) AS i (id, token, ago)
            WHERE e.id = ANY (ARRAY[i.id]) AND e.state = 'running' AND e.token = i.token
              AND (SELECT v.job FROM job_version v WHERE v.job = e.job AND v.overlap <> 'allow' LIMIT 1) IS NULL
-           RETURNING e.id, c.now AS "now!""#,
+             AND (SELECT l.tenant FROM concurrency_limit l WHERE l.tenant = e.tenant AND l.max_running IS NOT NULL
+               LIMIT 1) IS NULL
+           RETURNING e.id, e.tenant, c.now),
+           last_look AS MATERIALIZED (SELECT tenants_are_unlimited(array_agg(DISTINCT tenant)) AS passed FROM ended)
+           SELECT e.id AS "id!", e.now AS "now!" FROM ended e, last_look l WHERE l.passed"#,
         cx.given,
         &firsts.keys().map(|id| id.as_uuid()).collect::<Vec<_>>(),
         &firsts.values().map(|(_, item)| item.run.token.as_i64()).collect::<Vec<_>>(),
@@ -97,6 +102,7 @@ async fn finish_under_lock(
     let open: Vec<usize> = (0..replies.len()).filter(|at| replies[*at].is_none()).collect();
     let items = || open.iter().map(|at| &ask.items[*at]);
     let mut tx = conn.begin().await?;
+    let limited = limits::lock_tenants(&mut tx, items().map(|item| item.run.execution)).await?;
     let judged = overlap::lock_jobs(&mut tx, items().map(|item| item.run.execution)).await?;
     let mut rows = LockedExecutions::lock(&mut tx, items().map(|item| item.run.execution)).await?;
     let now = match now {
@@ -119,6 +125,8 @@ async fn finish_under_lock(
     rows.write(&mut tx).await?;
     let freed = overlap::among(&judged, rows.freed(items().map(|item| item.run.execution)));
     overlap::lift(&mut tx, &freed, now).await?;
+    let ended = rows.ended_runs(items().map(|item| item.run.execution));
+    limits::give_back(&mut tx, &limited, &ended, now).await?;
     ending.attempts.record(&mut tx, now).await?;
     ending.dead_letters.record(&mut tx, now).await?;
     ending.refusals.record(&mut tx, now).await?;

@@ -16,6 +16,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::fault::Fault;
+use super::limits::{Ended, has_stopped};
 use super::read;
 
 /// What of an execution its lease, its ends and its dispatches change, and what deciding about them takes.
@@ -176,6 +177,18 @@ impl LockedExecutions {
     /// All of them, by id.
     pub(super) fn iter(&self) -> impl Iterator<Item = &LockedExecution> {
         self.after.values()
+    }
+
+    /// The runs among these that have ended under this lock, whatever follows, in the order in which they are named.
+    pub(super) fn ended_runs(&self, named: impl IntoIterator<Item = ExecutionId>) -> Vec<Ended> {
+        let mut seen = BTreeSet::new();
+        let ended = |id: ExecutionId| {
+            let (before, after) = (self.before.get(&id)?, self.after.get(&id)?);
+            let stopped = has_stopped(before.state, after.state) && seen.insert(id);
+            let node = after.nonce_node.filter(|_| stopped)?;
+            Some(Ended { execution: id, tenant: after.tenant, node })
+        };
+        named.into_iter().filter_map(ended).collect()
     }
 
     /// The jobs whose slot was held by one of these that has ended under this lock, each with the node of the latest

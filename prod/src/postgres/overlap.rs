@@ -11,7 +11,7 @@ use fencepost_core::execution::{CancelState, ExecutionState, SkipReason, WaitRea
 use fencepost_core::id::{EffectId, ExecutionId, JobId, NodeId};
 use fencepost_core::job::Overlap;
 use fencepost_core::lease::may_be_taken;
-use fencepost_core::limits::{HELD_RECHECK, OVERLAP_RECHECK, PAUSE_RECHECK};
+use fencepost_core::limits::{HELD_RECHECK, LIMIT_RECHECK, OVERLAP_RECHECK, PAUSE_RECHECK};
 use fencepost_core::store::command::AcquireExecution;
 use fencepost_core::store::reply::{AcquireReply, Grant};
 use fencepost_core::time::Timestamp;
@@ -19,6 +19,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::fault::Fault;
+use super::limits::{self, Limits};
 use super::locked::{LockedExecution, LockedExecutions};
 use super::notifications::notify;
 use super::{outbox, read};
@@ -102,6 +103,8 @@ struct Asking {
     of_a_fire: bool,
     /// The pause of its tenant or queue, the tenant's first, and what it waits for then.
     pause: Option<(Uuid, WaitReason)>,
+    /// What it is counted by.
+    key: Option<String>,
 }
 
 /// The executions of some jobs that hold a slot, wait for one, or ask for one, all locked.
@@ -111,6 +114,7 @@ pub(super) struct Slots {
     rows: LockedExecutions,
     asking: BTreeMap<ExecutionId, Asking>,
     paused: BTreeSet<JobId>,
+    limits: Limits,
     /// Granted: their leases are to be written by the caller, between [`Self::write`] and [`Self::stop`].
     pub(super) granted: BTreeMap<ExecutionId, EffectId>,
     /// Granted, and asked to stop by what came after them.
@@ -127,6 +131,7 @@ impl Slots {
         now: i64,
         items: &BTreeMap<ExecutionId, Uuid>,
     ) -> Result<Self, Fault> {
+        let limited = limits::lock_tenants(conn, items.keys().copied()).await?;
         let jobs: BTreeSet<Uuid> = items.values().copied().collect();
         let jobs: Vec<Uuid> = jobs.into_iter().collect();
         sqlx::query!(
@@ -144,10 +149,12 @@ impl Slots {
         .await?;
         let rows = sqlx::query!(
             r#"SELECT e.id, e.due_at, e.occurrence = 'scheduled' AS "of_a_fire!", (
-                 SELECT v.overlap FROM job_version v WHERE v.job = e.job AND v.version = e.job_version) AS "overlap!",
+                 SELECT v.overlap FROM job_version v WHERE v.job = e.job AND v.version = e.job_version) AS "overlap!", (
+                 SELECT v.concurrency_key FROM job_version v WHERE v.job = e.job AND v.version = e.job_version) AS key,
                  p.id AS "pause?", p.scope AS "scope?"
                FROM unnest(ARRAY(
-                 SELECT l.id FROM execution l WHERE l.job = ANY($1) AND l.state IN ('pending', 'running', 'retry_wait')
+                 SELECT l.id FROM execution l WHERE l.job = ANY (ARRAY(
+                   SELECT v.job FROM job_version v WHERE v.job = ANY($1) AND v.overlap <> 'allow')) AND l.state IN ('pending', 'running', 'retry_wait')
                    AND (l.nonce_node IS NOT NULL OR l.waiting = 'buffered')) || $2::uuid[]) AS i (id)
                JOIN execution e ON e.id = ANY (ARRAY[i.id])
                LEFT JOIN LATERAL (
@@ -167,7 +174,7 @@ impl Slots {
                 _ => WaitReason::QueuePaused,
             };
             let pause = row.pause.zip(row.scope.as_deref().map(reason));
-            let it = Asking { due_at: row.due_at, overlap, of_a_fire: row.of_a_fire, pause };
+            let it = Asking { due_at: row.due_at, overlap, of_a_fire: row.of_a_fire, pause, key: row.key };
             asking.insert(ExecutionId::from_uuid(row.id), it);
         }
         let paused = standings.into_iter().filter(|job| job.standing == "paused");
@@ -175,6 +182,7 @@ impl Slots {
             now: Timestamp::from_micros(now),
             node,
             rows: LockedExecutions::lock(conn, asking.keys().copied()).await?,
+            limits: Limits::of(conn, &limited).await?,
             asking,
             paused: paused.map(|job| JobId::from_uuid(job.id)).collect(),
             granted: BTreeMap::new(),
@@ -226,8 +234,21 @@ impl Slots {
         }
     }
 
+    /// Unless a limit is in its way: then it waits for that. One that waits for the same already keeps its time.
     fn grant(&mut self, item: &AcquireExecution) -> Option<AcquireReply> {
-        self.granted.insert(item.execution, item.nonce);
+        let (now, id) = (self.now, item.execution);
+        let (tenant, key) = (self.rows.get(id)?.tenant, self.asking.get(&id)?.key.clone());
+        if let Some(reason) = self.limits.in_the_way(tenant, key.as_deref()) {
+            let row = self.row(id);
+            if row.waiting != Some(reason) {
+                row.waiting = Some(reason);
+                row.held_by = None;
+                row.next_try_at = Some(now.plus(LIMIT_RECHECK));
+            }
+            return Some(AcquireReply::NotNow { state: ExecutionState::Pending });
+        }
+        self.limits.begin(tenant, key.as_deref());
+        self.granted.insert(id, item.nonce);
         None
     }
 

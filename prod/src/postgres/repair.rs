@@ -19,6 +19,7 @@ use super::context::Context;
 use super::endings::{Attempts, DeadLetters};
 use super::fault::Fault;
 use super::guard::Guards;
+use super::limits;
 use super::locked::{LockedExecution, LockedExecutions};
 use super::outbox;
 use super::overlap;
@@ -41,6 +42,7 @@ pub(super) async fn repair(
         return Ok(cx.reply(guards.now, Reply::Repaired(RepairReply::StaleLeadership { current })));
     }
     let executions: BTreeSet<ExecutionId> = ask.items.iter().filter_map(execution_of).collect();
+    let limited = limits::lock_tenants(&mut tx, ask.items.iter().filter_map(taken_over)).await?;
     let judged = overlap::lock_jobs(&mut tx, ask.items.iter().filter_map(taken_over)).await?;
     let locked = LockedExecutions::lock(&mut tx, executions.iter().copied()).await?;
     let mut repairs = Repairs {
@@ -66,8 +68,10 @@ pub(super) async fn repair(
         }
     }
     let freed = overlap::among(&judged, repairs.executions.freed(ask.items.iter().filter_map(taken_over)));
+    let ended = repairs.executions.ended_runs(ask.items.iter().filter_map(taken_over));
     repairs.write(&mut tx, ask.node, now).await?;
     overlap::lift(&mut tx, &freed, now).await?;
+    limits::give_back(&mut tx, &limited, &ended, now).await?;
     tx.commit().await?;
     Ok(cx.reply(now, Reply::Repaired(RepairReply::Applied(replies))))
 }

@@ -124,6 +124,7 @@ pub(super) fn check_atomic(
             | Change::Refusal(_)
             | Change::Request(_)
             | Change::Pause(_)
+            | Change::Limit(_)
             | Change::Malformed(_) => {}
         }
     }

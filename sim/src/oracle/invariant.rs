@@ -105,6 +105,8 @@ invariants! {
         "No repair, late worker or duplicate overwrites a committed completion.",
     OverlapHonoured "overlap-honoured" Safety [Simulator]
         "No first lease is granted against the overlap policy of its execution's version, counted over slots, and at most one execution of a job waits for its slot.",
+    LimitsHonoured "limits-honoured" Safety [Simulator]
+        "No lease is granted beyond the limit in force at that moment, counted over what runs, and nothing waits for a limit that has room.",
     PausedIsSilent "paused-is-silent" Safety [Simulator Verification]
         "Between a committed pause and its resume no fire of that job starts, and none that falls into it ever runs; neither does any after a delete.",
     TenantWall "tenant-wall" Safety [Simulator Constraint]

@@ -15,6 +15,7 @@ use fencepost_core::time::{Span, Timestamp};
 use super::Commit;
 use super::brief::Brief;
 use super::invariant::Invariant;
+use super::limits;
 use super::mirror::Mirror;
 use super::overlap;
 use crate::violation::Violation;
@@ -185,6 +186,7 @@ fn check_execution_grants(
                 && !resent
                 && !mirror.is_held_back(row)
                 && !overlap::may_stand_back(commit, mirror, row)
+                && !limits::may_wait(mirror, row)
         });
         if first && pending && !matches!(reply, AcquireReply::Granted(_)) {
             return Err(commit.broke(Invariant::HeartbeatGrantsNothing, || {

@@ -4,13 +4,16 @@
 //! `before` is not what the last change left: a store that forgets or invents is no store.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fencepost_core::execution::ExecutionState;
-use fencepost_core::id::{ExecutionId, JobId, JobVersion, Occurrence, PauseId};
+use fencepost_core::id::{ExecutionId, JobId, JobVersion, Occurrence, PauseId, TenantId};
 use fencepost_core::job::Standing;
 use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::OutboxId;
-use fencepost_core::store::row::{DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, OutboxRow, PauseRow};
+use fencepost_core::store::row::{
+    DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LimitRow, OutboxRow, PauseRow,
+};
 use fencepost_core::time::Timestamp;
 
 use super::brief::Brief;
@@ -35,6 +38,7 @@ pub(super) struct Mirror {
     pub(super) ranges: BTreeMap<JobId, Ranges>,
     /// Pauses of tenants and queues that stand.
     pub(super) paused: BTreeMap<PauseId, PauseRow>,
+    pub(super) limits: BTreeMap<(TenantId, Arc<str>), LimitRow>,
 }
 
 impl Mirror {
@@ -70,6 +74,7 @@ impl Mirror {
                     self.ranges.entry(row.job).or_default().insert(row.from, row.through);
                 }
             }
+            Change::Limit(delta) => put(&mut self.limits, delta, |row| (row.tenant, row.key.clone())),
             Change::Tenant(_)
             | Change::Node(_)
             | Change::Attempt(_)
@@ -143,6 +148,7 @@ impl Mirror {
                     |row: &OutboxRow| OutboxId { execution: row.execution, dispatch_no: row.dispatch_no };
                 differs(&self.outbox, delta, id)
             }
+            Change::Limit(delta) => differs(&self.limits, delta, |row| (row.tenant, row.key.clone())),
             Change::Tenant(_)
             | Change::Node(_)
             | Change::Attempt(_)

@@ -158,9 +158,9 @@ pub(super) fn may_stand_back(commit: &Commit<'_>, mirror: &Mirror, row: &Executi
     judged && (batch().any(beside) || live().any(|other| beside(other) && other.leased_at.is_some()))
 }
 
-/// Whether a command lifts an execution that it does not name, because it ends what held the slot.
+/// Whether a command lifts an execution that it does not name, because it ends what held the slot or counted.
 pub(super) fn is_lifted(before: &ExecutionRow, after: &ExecutionRow) -> bool {
-    before.waiting == Some(WaitReason::Buffered)
+    matches!(before.waiting, Some(WaitReason::Buffered | WaitReason::TenantLimit | WaitReason::KeyLimit))
         && after.waiting.is_none()
         && (before.state, after.state) == (ExecutionState::Pending, ExecutionState::Pending)
         && before.dispatch_no.next() == after.dispatch_no

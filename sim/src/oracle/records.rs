@@ -112,6 +112,7 @@ fn check_dead_letters(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) 
             | Change::Refusal(_)
             | Change::Request(_)
             | Change::Pause(_)
+            | Change::Limit(_)
             | Change::Malformed(_) => {}
         }
     }
@@ -210,7 +211,8 @@ fn refusals(commit: &Commit<'_>) -> u64 {
         | Reply::PauseSet(_)
         | Reply::DeadLetterReplayed(_)
         | Reply::DeadLettersReplayed(_)
-        | Reply::DeadLetterPurged(_) => 0,
+        | Reply::DeadLetterPurged(_)
+        | Reply::LimitSet(_) => 0,
     }
 }
 
@@ -248,6 +250,7 @@ fn tenant_of(command: &Command) -> Option<TenantId> {
         Command::ReplayDeadLetter(ask) => Some(ask.tenant),
         Command::ReplayDeadLetters(ask) => Some(ask.tenant),
         Command::PurgeDeadLetter(ask) => Some(ask.tenant),
+        Command::SetLimit(ask) => Some(ask.tenant),
         _ => None,
     }
 }
@@ -348,6 +351,7 @@ fn tenants_in(change: &Change) -> Vec<TenantId> {
         Change::SkippedRange(delta) => both(delta, |row| row.tenant),
         Change::Request(delta) => both(delta, |row| row.tenant),
         Change::Pause(delta) => both(delta, |row| row.tenant),
+        Change::Limit(delta) => both(delta, |row| row.tenant),
         Change::Tenant(_)
         | Change::Lease(_)
         | Change::Node(_)

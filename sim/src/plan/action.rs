@@ -117,6 +117,15 @@ pub enum Action {
         /// How much the resume itself lets go.
         at_once: u32,
     },
+    /// Set a concurrency limit, or take it away.
+    SetLimit {
+        /// Whose: a place in the plan's tenants.
+        tenant: u8,
+        /// Of which key; of all that the tenant runs, where none is given.
+        key: Option<Arc<str>>,
+        /// How many; any number, where none is given.
+        max_running: Option<u32>,
+    },
     /// Delete a job.
     Delete {
         /// Which.

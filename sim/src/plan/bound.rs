@@ -144,6 +144,8 @@ impl Bounds {
         } else {
             work
         };
+        // What waits for a limit may be looked at again as often as it is lifted for nothing.
+        let work = work.plus(limits::LIMIT_RECHECK.times(8));
         let drain_within = |within: Span| within.plus(call);
         let drain = workers()
             .map(|config| config.drain_within)

@@ -85,6 +85,7 @@ fn check(plan: &Plan) -> Result<(), PlanError> {
             Action::ReplayAll { tenant, .. }
             | Action::PauseWork { tenant, .. }
             | Action::ResumeWork { tenant, .. }
+            | Action::SetLimit { tenant, .. }
                 if usize::from(*tenant) >= plan.tenants.len() =>
             {
                 return Err(wrong(format!("actions[{at}]"), "no such tenant"));
@@ -94,6 +95,7 @@ fn check(plan: &Plan) -> Result<(), PlanError> {
             | Action::ResumeWork { .. }
             | Action::Replay { .. }
             | Action::ReplayAll { .. }
+            | Action::SetLimit { .. }
             | Action::Purge { .. } => {}
         }
     }

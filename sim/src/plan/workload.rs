@@ -64,7 +64,7 @@ pub enum Creation {
 #[serde(rename_all = "snake_case")]
 pub enum Definition {
     /// One that can be read.
-    Readable(JobDefinition),
+    Readable(Box<JobDefinition>),
     /// A stored text that nobody here can read.
     Text(Arc<str>),
 }
@@ -74,7 +74,7 @@ impl Definition {
     #[must_use]
     pub fn stored(&self) -> StoredDefinition {
         match self {
-            Self::Readable(definition) => StoredDefinition::of(definition.clone()),
+            Self::Readable(definition) => StoredDefinition::of((**definition).clone()),
             Self::Text(text) => StoredDefinition::from_text(Arc::clone(text)),
         }
     }

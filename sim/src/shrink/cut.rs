@@ -23,6 +23,7 @@ pub(super) fn without_jobs(plan: &Plan, gone: &[bool]) -> Option<Plan> {
             Action::CancelStuck
             | Action::PauseWork { .. }
             | Action::ResumeWork { .. }
+            | Action::SetLimit { .. }
             | Action::Replay { .. }
             | Action::ReplayAll { .. }
             | Action::Purge { .. } => action.what.clone(),

@@ -117,6 +117,7 @@ impl Observer {
                 | Change::Refusal(_)
                 | Change::Request(_)
                 | Change::Pause(_)
+                | Change::Limit(_)
                 | Change::Malformed(_) => {}
             }
         }

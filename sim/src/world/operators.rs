@@ -13,8 +13,8 @@ use fencepost_core::pause::PauseScope;
 use fencepost_core::store::StoreOutcome;
 use fencepost_core::store::command::{
     CancelExecution, ChangeJob, Command, CreateJob, DeadLetterFilter, DeleteJob, JobChange, OperatorRequest,
-    PauseChange, PurgeDeadLetter, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber, SetPause,
-    TriggerJob,
+    PauseChange, PurgeDeadLetter, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber, SetLimit,
+    SetPause, TriggerJob,
 };
 use fencepost_core::store::reply::{ChangeJobReply, CreateJobReply, Reply, StoreReply};
 use fencepost_core::time::{Span, Timestamp};
@@ -85,7 +85,7 @@ impl World<'_> {
         });
         match &spec.definition {
             Definition::Readable(definition) => {
-                plan_create(tenant, job, request, definition.clone(), now).ok().map(Command::CreateJob)
+                plan_create(tenant, job, request, (**definition).clone(), now).ok().map(Command::CreateJob)
             }
             Definition::Text(text) => {
                 self.counts.count(FaultKind::UnreadableDefinition);
@@ -125,6 +125,7 @@ impl World<'_> {
             (Authority::Owner, Action::PauseWork { .. } | Action::ResumeWork { .. }) => {
                 FaultKind::OperatorHolds
             }
+            (Authority::Owner, Action::SetLimit { .. }) => FaultKind::OperatorLimits,
             (Authority::Owner, Action::Delete { .. }) => FaultKind::OperatorDeletes,
             (Authority::Owner, Action::Replay { .. }) => FaultKind::OperatorReplays,
             (Authority::Owner, Action::ReplayAll { .. }) => FaultKind::OperatorReplaysAll,
@@ -141,6 +142,7 @@ impl World<'_> {
             | Action::Resume { .. }
             | Action::PauseWork { .. }
             | Action::ResumeWork { .. }
+            | Action::SetLimit { .. }
             | Action::Delete { .. } => false,
         };
         if needs_dead_letter && self.dead.is_empty() {
@@ -180,6 +182,21 @@ impl World<'_> {
                 let (execution, (_, owner)) = self.running.iter().min_by_key(|(_, (since, _))| *since)?;
                 let (tenant, execution) = (self.authority(*owner, spec.under), *execution);
                 Some(Command::CancelExecution(CancelExecution { tenant, execution }))
+            }
+            Action::SetLimit { tenant, key, max_running } => {
+                let owner = self.plan.tenants[usize::from(*tenant)];
+                Some(Command::SetLimit(SetLimit {
+                    tenant: owner,
+                    key: key.clone(),
+                    max_running: *max_running,
+                    request: Some(OperatorRequest {
+                        request: format!("limit {action}").into(),
+                        fingerprint: Uuid::from_u128(u128::from(action) ^ 3),
+                    }),
+                    actor: format!("operator {action}").into(),
+                    reason: "as planned".into(),
+                    node: API_NODE,
+                }))
             }
             Action::Delete { job } => {
                 let (tenant, job) = (asks(*job), self.job_id(*job));
@@ -252,6 +269,7 @@ impl World<'_> {
             | Action::CancelStuck
             | Action::PauseWork { .. }
             | Action::ResumeWork { .. }
+            | Action::SetLimit { .. }
             | Action::Delete { .. }
             | Action::Replay { .. }
             | Action::ReplayAll { .. }
@@ -363,6 +381,7 @@ impl World<'_> {
                 | Action::CancelStuck
                 | Action::PauseWork { .. }
                 | Action::ResumeWork { .. }
+                | Action::SetLimit { .. }
                 | Action::Delete { .. },
                 _,
             ) => None,

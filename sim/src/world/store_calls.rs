@@ -305,6 +305,7 @@ const fn writes(command: &Command) -> bool {
         | Command::SetPause(_)
         | Command::ReplayDeadLetter(_)
         | Command::ReplayDeadLetters(_)
-        | Command::PurgeDeadLetter(_) => true,
+        | Command::PurgeDeadLetter(_)
+        | Command::SetLimit(_) => true,
     }
 }

@@ -1,5 +1,5 @@
-//! Overlap policies through the API on the real stack: a target that answers when it is told to, and executions that come
-//! while another of their job is with it.
+//! Overlap policies and limits through the API on the real stack: a target that answers when it is told to, and executions
+//! that come while others are with it.
 
 use std::sync::Arc;
 
@@ -151,6 +151,94 @@ async fn contradictory_policies_are_refused_with_the_field_named() {
         let (status, refused) = stack.post("/v1/jobs", definition).await;
         assert_eq!(status, 400, "{refused}");
         assert!(refused.to_string().contains("/overlap"), "{refused}");
+    }
+    ends_well(stack).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_of_a_key_run_at_once_than_its_limit_and_the_rest_follow() {
+    let stack = Stack::prepare("limit_of_two").await.start().await;
+    let target = Target::start().await;
+    let mut jobs = Vec::new();
+    for name in ["first", "second"] {
+        let definition = json!({
+            "name": name, "handler": {"name": "http"}, "payload": {"url": target.url, "method": "POST"},
+            "schedule": {"kind": "manual"}, "concurrency_key": "the database",
+        });
+        jobs.push(stack.job(definition).await);
+    }
+    let said = json!({"max_running": 2, "actor": "Zoë", "reason": "the disk is slow"});
+    let (status, set) = stack.put("/v1/limits/keys/the%20database", said).await;
+    assert_eq!((status, &set["key"], &set["max_running"]), (200, &json!("the database"), &json!(2)), "{set}");
+    let mut all = Vec::new();
+    for count in 0..5 {
+        all.push(trigger(&stack, jobs[count % 2]).await);
+    }
+    let waiting = waiting::until("three wait for the limit", PATIENCE, async || {
+        let (_, limits) = stack.get("/v1/limits").await;
+        (limits["items"][0]["waiting"] == 3).then(|| limits["items"][0].clone())
+    })
+    .await;
+    assert_eq!(waiting["running"], 2, "{waiting}");
+    assert_eq!(target.called.lock().await.len(), 2);
+    let called = target.called.lock().await.clone();
+    let waits = all.iter().find(|id| !called.contains(id)).expect("three were not called for");
+    let told = is_told(&stack, waits, "waiting_limit").await;
+    assert_eq!(
+        (&told["max_running"], &told["running"], &told["set_by"]),
+        (&json!(2), &json!(2), &json!("Zoë")),
+        "{told}"
+    );
+    target.answers.add_permits(5);
+    for execution in &all {
+        becomes(&stack, execution, "completed").await;
+    }
+    let said = json!({"max_running": null, "actor": "Zoë", "reason": "it is fast again"});
+    let (status, cleared) = stack.put("/v1/limits/keys/the%20database", said).await;
+    assert_eq!((status, &cleared["max_running"]), (200, &Value::Null), "{cleared}");
+    ends_well(stack).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_runs_no_more_than_its_limit_until_that_is_taken_away() {
+    let stack = Stack::prepare("limit_of_tenant").await.start().await;
+    let target = Target::start().await;
+    let mut all = Vec::new();
+    for name in ["first", "second"] {
+        let definition = json!({
+            "name": name, "handler": {"name": "http"}, "payload": {"url": target.url, "method": "POST"},
+            "schedule": {"kind": "manual"},
+        });
+        all.push(stack.job(definition).await);
+    }
+    let none = json!({"max_running": 0, "actor": "Zoë", "reason": "the disk is slow"});
+    let (status, refused) = stack.put("/v1/limits/tenant", none).await;
+    assert_eq!((status, &refused["pointer"]), (400, &json!("/max_running")), "{refused}");
+    let one = json!({"max_running": 1, "actor": "Zoë", "reason": "the disk is slow"});
+    let (status, set) = stack.put("/v1/limits/tenant", one).await;
+    assert_eq!((status, &set["key"], &set["max_running"]), (200, &Value::Null, &json!(1)), "{set}");
+    let executions = [trigger(&stack, all[0]).await, trigger(&stack, all[1]).await];
+    waiting::until("one waits for the limit", PATIENCE, async || {
+        let (_, limits) = stack.get("/v1/limits").await;
+        (limits["items"][0]["waiting"] == 1 && limits["items"][0]["running"] == 1).then_some(())
+    })
+    .await;
+    let called = waiting::until("the target is called", PATIENCE, async || {
+        Some(target.called.lock().await.clone()).filter(|called| !called.is_empty())
+    })
+    .await;
+    let waits = executions.iter().find(|id| !called.contains(id)).expect("one was not called for");
+    let told = is_told(&stack, waits, "waiting_limit").await;
+    assert_eq!((&told["key"], &told["max_running"]), (&Value::Null, &json!(1)), "{told}");
+    let none = json!({"max_running": null, "actor": "Zoë", "reason": "it is fast again"});
+    assert_eq!(stack.put("/v1/limits/tenant", none).await.0, 200);
+    waiting::until("the other is called for", PATIENCE, async || {
+        (target.called.lock().await.len() == 2).then_some(())
+    })
+    .await;
+    target.answers.add_permits(2);
+    for execution in &executions {
+        becomes(&stack, execution, "completed").await;
     }
     ends_well(stack).await;
 }

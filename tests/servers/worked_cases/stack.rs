@@ -155,6 +155,10 @@ impl Stack {
         self.ask(Method::POST, path, body).await
     }
 
+    pub(crate) async fn put(&self, path: &str, body: Value) -> (u16, Value) {
+        self.ask(Method::PUT, path, body).await
+    }
+
     pub(crate) async fn delete(&self, path: &str) -> (u16, Value) {
         self.ask(Method::DELETE, path, Value::Null).await
     }

@@ -114,6 +114,19 @@ Now {
             format!("; it was ended at {at}{}", StandingSaid::by(actor.as_deref(), reason.as_deref()))
         }).unwrap_or_default(),
     );
+    /// It waits until fewer run that count against a limit: of its tenant, or of its concurrency key.
+    LimitReached = "waiting_limit" {
+        key: Option<Arc<str>>, max_running: Option<u32>, running: Option<u32>, held_by: Option<ExecutionId>,
+        set_by: Option<Arc<str>>, reason: Option<Arc<str>>, next_try_at: Option<Timestamp>,
+    } => format!(
+        "Pending: it waits for the limit of {}{}{}.",
+        key.as_ref().map_or("its tenant".to_owned(), |key| format!("the concurrency key {key:?}")),
+        match (running, max_running) {
+            (Some(running), Some(most)) => format!(": {running} of {most} run"),
+            (_, _) => String::new(),
+        },
+        waits(0, next_try_at),
+    );
     /// This process cannot read the definition it was made under, so the policies are not told.
     UnreadableHere = "definition_unreadable_here" {
         reason: Arc<str>, schema: u16, zone_data: Arc<str>,
@@ -299,6 +312,22 @@ fn waiting(facts: &ExecutionFacts, reason: WaitReason) -> Now {
         WaitReason::UnknownHandler => Now::UnknownHandler { handler, handler_version, put_off, next_try_at },
         WaitReason::UnreadableMessage => Now::UnreadableMessage { put_off, next_try_at },
         WaitReason::UnreadableDefinition => Now::UnreadableDefinition { put_off, next_try_at },
+        WaitReason::TenantLimit | WaitReason::KeyLimit => {
+            let limit = facts.limit.as_ref();
+            let row = limit.and_then(|limit| limit.row.as_ref());
+            let of_key = reason == WaitReason::KeyLimit;
+            Now::LimitReached {
+                key: definition(facts)
+                    .and_then(|definition| definition.concurrency_key.clone())
+                    .filter(|_| of_key),
+                max_running: row.and_then(|row| row.max_running),
+                running: limit.map(|limit| limit.running),
+                held_by: limit.and_then(|limit| limit.held_by),
+                set_by: row.map(|row| row.actor.clone()),
+                reason: row.map(|row| row.reason.clone()),
+                next_try_at,
+            }
+        }
         WaitReason::Buffered => {
             let first = facts.slot_holders.first();
             Now::Buffered {

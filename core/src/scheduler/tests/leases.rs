@@ -40,7 +40,8 @@ fn acts_under(command: &Command) -> usize {
         | Command::SetPause(_)
         | Command::ReplayDeadLetter(_)
         | Command::ReplayDeadLetters(_)
-        | Command::PurgeDeadLetter(_) => 0,
+        | Command::PurgeDeadLetter(_)
+        | Command::SetLimit(_) => 0,
     }
 }
 

@@ -74,6 +74,9 @@ impl Call<'_> {
                     AcquireReply::NotNow { state }
                 }
                 None => match self.judge_overlap(item.execution) {
+                    Overlapping::Grant if self.waits_for_limit(item.execution) => {
+                        AcquireReply::NotNow { state }
+                    }
                     Overlapping::Grant => self.grant_execution(ask, item),
                     Overlapping::PassedOver => AcquireReply::Never { state: ExecutionState::Skipped },
                     Overlapping::Waits => AcquireReply::NotNow { state },

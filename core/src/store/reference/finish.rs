@@ -135,6 +135,7 @@ impl Call<'_> {
         let state = row.state;
         self.tables.put_execution(row.clone(), self.changes);
         self.free_slot(&row);
+        self.free_limits(&row);
         state
     }
 

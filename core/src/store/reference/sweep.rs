@@ -138,6 +138,7 @@ impl Call<'_> {
         }
         self.tables.put_execution(row.clone(), self.changes);
         self.free_slot(&row);
+        self.free_limits(&row);
         Some(())
     }
 

@@ -34,6 +34,7 @@ mod dead_letters;
 mod dispatch;
 mod finish;
 mod lease;
+mod limit;
 mod materialise;
 mod model;
 mod node;
@@ -339,6 +340,7 @@ fn rebuilt(tables: &Tables) -> Tables {
     rows.nodes.into_iter().for_each(|row| made.nodes.put(row, changes));
     rows.jobs.into_iter().for_each(|row| made.jobs.put(row, changes));
     rows.job_versions.into_iter().for_each(|row| made.job_versions.put(row, changes));
+    rows.limits.into_iter().for_each(|row| made.limits.put(row, changes));
     rows.outbox.into_iter().for_each(|row| made.put_outbox(row, changes));
     rows.executions.into_iter().for_each(|row| made.put_execution(row, changes));
     rows.attempts.into_iter().for_each(|row| made.attempts.put(row, changes));

@@ -4,8 +4,8 @@
 //! table.
 
 use crate::store::row::{
-    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, MalformedRow, NodeRow,
-    OutboxRow, PauseRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
+    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, LimitRow, MalformedRow,
+    NodeRow, OutboxRow, PauseRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
 };
 use crate::store::tables::Tables;
 
@@ -38,6 +38,8 @@ pub struct Contents {
     pub requests: Vec<RequestRow>,
     /// `pause`.
     pub pauses: Vec<PauseRow>,
+    /// `concurrency_limit`.
+    pub limits: Vec<LimitRow>,
     /// `malformed_message`.
     pub malformed: Vec<MalformedRow>,
 }
@@ -60,6 +62,7 @@ impl Tables {
             refusals: self.refusals().iter().cloned().collect(),
             requests: self.requests().iter().cloned().collect(),
             pauses: self.pauses().iter().cloned().collect(),
+            limits: self.limits().iter().cloned().collect(),
             malformed: self.malformed().iter().cloned().collect(),
         }
     }

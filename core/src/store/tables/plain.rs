@@ -10,7 +10,7 @@ use crate::id::{ExecutionId, JobId, JobVersion, NodeId, PauseId, TenantId};
 use crate::pause::PauseScope;
 use crate::store::change::{Change, Delta};
 use crate::store::row::{
-    AttemptRow, DeadLetterRow, JobVersionRow, MalformedRow, NodeRole, NodeRow, NodeState, PauseRow,
+    AttemptRow, DeadLetterRow, JobVersionRow, LimitRow, MalformedRow, NodeRole, NodeRow, NodeState, PauseRow,
     RefusalRow, RefusedAction, RefusedResource, RequestRow, SkippedRangeRow, TenantRow,
 };
 use crate::store::tables::table::Record;
@@ -176,5 +176,6 @@ read_by_key_alone! {
     SkippedRangeRow as SkippedRange: (JobId, Timestamp) = |row| (row.job, row.from);
     RefusalRow as Refusal: RefusalKey = |row| (row.resource, row.token, row.node, row.action);
     RequestRow as Request: (TenantId, Arc<str>) = |row| (row.tenant, Arc::clone(&row.request));
+    LimitRow as Limit: (TenantId, Arc<str>) = |row| (row.tenant, Arc::clone(&row.key));
     MalformedRow as Malformed: Uuid = |row| row.digest;
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::execution::{ExecutionState, WaitReason};
-use crate::id::{ExecutionId, JobId, PauseId};
+use crate::id::{ExecutionId, JobId, PauseId, TenantId};
 use crate::store::change::{Change, Delta};
 use crate::store::command::OutboxId;
 use crate::store::row::{ExecutionRow, JobRow, JobState, OutboxRow};
@@ -51,6 +51,8 @@ pub struct ExecutionIndex {
     pub(in crate::store) running: BTreeSet<(Timestamp, ExecutionId)>,
     /// Not terminal, by job.
     pub(in crate::store) live: BTreeSet<(JobId, ExecutionId)>,
+    /// Waiting for a limit, by tenant and due time.
+    pub(in crate::store) limited: BTreeSet<(TenantId, Timestamp, ExecutionId)>,
     /// Waiting for their job's slot, by job and due time.
     pub(in crate::store) buffered: BTreeSet<(JobId, Timestamp, ExecutionId)>,
     /// Held back, by the pause of a tenant or queue that does.
@@ -81,6 +83,11 @@ impl ExecutionIndex {
         (!row.state.is_terminal()).then_some((row.job, row.id))
     }
 
+    fn limited_entry(row: &ExecutionRow) -> Option<(TenantId, Timestamp, ExecutionId)> {
+        let waits = matches!(row.waiting, Some(WaitReason::TenantLimit | WaitReason::KeyLimit));
+        waits.then_some((row.tenant, row.due_at, row.id))
+    }
+
     fn buffered_entry(row: &ExecutionRow) -> Option<(JobId, Timestamp, ExecutionId)> {
         (row.waiting == Some(WaitReason::Buffered)).then_some((row.job, row.due_at, row.id))
     }
@@ -108,6 +115,11 @@ impl Record for ExecutionRow {
             &mut index.live,
             before.and_then(ExecutionIndex::live_entry),
             after.and_then(ExecutionIndex::live_entry),
+        );
+        shift(
+            &mut index.limited,
+            before.and_then(ExecutionIndex::limited_entry),
+            after.and_then(ExecutionIndex::limited_entry),
         );
         shift(
             &mut index.buffered,

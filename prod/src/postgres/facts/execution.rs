@@ -1,12 +1,13 @@
 //! An execution, and what is on record about it beside its own row.
 
 use fencepost_core::execution::{AttemptEnd, DeadLetterReason, ExecutionState, SkipReason, WaitReason};
+use fencepost_core::explain::LimitFacts;
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, PauseId, TenantId};
-use fencepost_core::job::Payload;
+use fencepost_core::job::{Payload, StoredDefinition};
 use fencepost_core::limits::{EXPLAINED_OUTBOX_MAX, EXPLAINED_REFUSALS_MAX, EXPLAINED_RUNS_MAX};
 use fencepost_core::store::row::{
-    AttemptRow, DeadLetterRow, ExecutionRow, OutboxRow, RefusalRow, RefusedAction, RefusedResource,
+    AttemptRow, DeadLetterRow, ExecutionRow, LimitRow, OutboxRow, RefusalRow, RefusedAction, RefusedResource,
 };
 use fencepost_core::time::Timestamp;
 use sqlx::PgConnection;
@@ -135,6 +136,51 @@ pub(super) async fn slot_holders(
     .fetch_all(conn)
     .await?;
     rows.into_iter().map(|row| Ok((ExecutionId::from_uuid(row.id), read::state(&row.state)?))).collect()
+}
+
+/// The limit that it waits for; nothing where it waits for none.
+pub(super) async fn limit_waited_for(
+    conn: &mut PgConnection,
+    execution: &ExecutionRow,
+    definition: &StoredDefinition,
+) -> Result<Option<LimitFacts>, Fault> {
+    let key = match execution.waiting {
+        Some(WaitReason::TenantLimit) => None,
+        Some(WaitReason::KeyLimit) => definition.concurrency_key(),
+        Some(_) | None => return Ok(None),
+    };
+    let row = sqlx::query!(
+        "SELECT max_running, actor, reason, set_at FROM concurrency_limit WHERE tenant = $1 AND key = $2",
+        execution.tenant.as_uuid(),
+        key.map(|key| &**key).unwrap_or_default(),
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    let row = match row {
+        Some(row) => Some(LimitRow {
+            tenant: execution.tenant,
+            key: key.cloned().unwrap_or_else(|| "".into()),
+            max_running: row
+                .max_running
+                .map(|most| read::count("concurrency_limit.max_running", most))
+                .transpose()?,
+            actor: row.actor.into(),
+            reason: row.reason.into(),
+            set_at: Timestamp::from_micros(row.set_at),
+        }),
+        None => None,
+    };
+    let running = sqlx::query!(
+        r#"SELECT count(*) AS "running!", min(e.id::text) AS first FROM execution e
+           WHERE e.tenant = $1 AND num_nulls(e.owner) = 0 AND ($2::text IS NULL OR $2 = (
+             SELECT v.concurrency_key FROM job_version v WHERE v.job = e.job AND v.version = e.job_version))"#,
+        execution.tenant.as_uuid(),
+        key.map(|key| &**key),
+    )
+    .fetch_one(conn)
+    .await?;
+    let held_by = running.first.and_then(|first| first.parse().ok()).map(ExecutionId::from_uuid);
+    Ok(Some(LimitFacts { row, running: u32::try_from(running.running).unwrap_or(u32::MAX), held_by }))
 }
 
 /// Its dead letter.

@@ -233,6 +233,7 @@ fn measure(stream: &mut Stream, kind: FaultKind) -> Measure {
         | FaultKind::OperatorEdits
         | FaultKind::OperatorPauses
         | FaultKind::OperatorHolds
+        | FaultKind::OperatorLimits
         | FaultKind::OperatorDeletes
         | FaultKind::OperatorCancelsStuck
         | FaultKind::OperatorRaces

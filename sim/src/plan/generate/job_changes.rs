@@ -131,5 +131,5 @@ fn other_definition(stream: &mut Stream, ground: &Ground<'_>, job: JobIndex) -> 
         (known.overlap, known.misfire)
     };
     let retry = if stream.chance(PPM / 4) { retry(stream) } else { known.retry.clone() };
-    Some(JobDefinition { schedule, bounds, misfire, overlap, retry, ..known.clone() })
+    Some(JobDefinition { schedule, bounds, misfire, overlap, retry, ..(**known).clone() })
 }

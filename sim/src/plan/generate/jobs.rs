@@ -74,6 +74,7 @@ fn job(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> JobSpec {
         run_if_past: stream.chance(PPM / 4),
         misfire: misfire_beside(stream, overlap),
         overlap,
+        concurrency_key: concurrency_key(stream),
         misfire_grace: Span::from_millis(stream.between(1_000, 30_000)),
         retry: retry(stream),
         attempt_timeout: timeout,
@@ -85,7 +86,11 @@ fn job(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> JobSpec {
         id,
         tenant: stream.below(2) as u8,
         created: if late { Creation::ByOperator } else { Creation::AtStart },
-        definition: if unreadable { spoilt(stream, definition) } else { Definition::Readable(definition) },
+        definition: if unreadable {
+            spoilt(stream, definition)
+        } else {
+            Definition::Readable(Box::new(definition))
+        },
         behaviour,
     }
 }
@@ -214,6 +219,11 @@ fn bounds(stream: &mut Stream, scene: &Scene<'_>) -> Bounds {
         2 => Bounds { max_runs: Some(stream.between(1, 10)), ..Bounds::default() },
         _ => Bounds::default(),
     }
+}
+
+/// Two thirds of the jobs are counted by one of two keys.
+pub(super) fn concurrency_key(stream: &mut Stream) -> Option<std::sync::Arc<str>> {
+    stream.pick(&[None, Some("the database"), Some("the printer")]).map(Into::into)
 }
 
 /// Half of the jobs limit overlap.

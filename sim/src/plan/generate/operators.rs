@@ -39,6 +39,9 @@ pub(super) fn draw(seed: u64, ground: &Ground<'_>) -> Vec<OperatorAction> {
     if ground.swarm.has(FaultKind::OperatorHolds) {
         actions.extend(super::pauses::draw(&mut stream("plan/operators/pauses"), ground));
     }
+    if ground.swarm.has(FaultKind::OperatorLimits) {
+        actions.extend(set_limits(&mut stream("plan/operators/limits"), ground));
+    }
     let dead_letters = [FaultKind::OperatorReplays, FaultKind::OperatorReplaysAll, FaultKind::OperatorPurges];
     if dead_letters.iter().any(|kind| ground.swarm.has(*kind)) {
         actions.extend(tend_dead_letters(&mut stream("plan/operators/dead letters"), ground));
@@ -88,6 +91,23 @@ fn at_any_moment(stream: &mut Stream, ground: &Ground<'_>) -> Vec<OperatorAction
             let job = JobIndex(stream.below(jobs.len() as u64) as u16);
             push(stream, Action::Delete { job });
         }
+    }
+    actions
+}
+
+/// Limits come, change and go. When everything heals they are taken away, so that what is due can end in time.
+fn set_limits(stream: &mut Stream, ground: &Ground<'_>) -> Vec<OperatorAction> {
+    let mut actions = Vec::new();
+    for _ in 0..stream.between(3, 16) {
+        let (tenant, key) = (stream.below(2) as u8, super::jobs::concurrency_key(stream));
+        let key = key.filter(|_| stream.chance(PPM / 2));
+        let max_running = (!stream.chance(PPM / 6)).then(|| stream.between(1, 4) as u32);
+        let at = moment(stream, ground);
+        let copies = if stream.chance(PPM / 8) { 2 } else { 1 };
+        let what = Action::SetLimit { tenant, key: key.clone(), max_running };
+        actions.push(OperatorAction { copies, ..once(at, what) });
+        let what = Action::SetLimit { tenant, key, max_running: None };
+        actions.push(once(ground.heal_at, what));
     }
     actions
 }

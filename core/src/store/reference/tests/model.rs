@@ -382,7 +382,8 @@ fn only_counts(change: &Change) -> bool {
         | Change::DeadLetter(_)
         | Change::SkippedRange(_)
         | Change::Request(_)
-        | Change::Pause(_) => false,
+        | Change::Pause(_)
+        | Change::Limit(_) => false,
     }
 }
 
