@@ -218,6 +218,8 @@ bugs! {
     PauseForgetsBacklog = "pause-forgets-backlog",
     /// The scheduler records fires of before an edit under the version that it made. `no-phantom-fire`.
     EditTakesFiresBefore = "edit-takes-fires-before",
+    /// The scheduler makes fires due when they happen, whatever the flex window. `no-phantom-fire`.
+    FlexIsIgnored = "flex-is-ignored",
     // Of overlap.
     /// The store grants first leases whatever else of the job is under way. `overlap-honoured`.
     OverlapIsIgnored = "overlap-is-ignored",

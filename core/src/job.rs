@@ -11,11 +11,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::JobId;
 use crate::limits;
 use crate::retry::RetryPolicy;
 use crate::schedule::misfire::MisfirePolicy;
-use crate::schedule::{Bounds, Schedule};
-use crate::time::Span;
+use crate::schedule::{Bounds, Flex, Schedule};
+use crate::time::{Span, Timestamp};
 
 mod overlap;
 mod parse;
@@ -90,6 +91,9 @@ pub struct JobDefinition {
     /// How late a fire may be materialised without counting as missed.
     #[serde(rename = "misfire_grace_ms", with = "span_ms", default = "JobDefinition::default_misfire_grace")]
     pub misfire_grace: Span,
+    /// The window after its nominal time in which a fire is due, each at a place of its own; none where it is zero.
+    #[serde(rename = "flex_ms", with = "span_ms", default, skip_serializing_if = "JobDefinition::is_rigid")]
+    pub flex: Span,
     /// What follows a failure.
     #[serde(default)]
     pub retry: RetryPolicy,
@@ -130,6 +134,22 @@ impl JobDefinition {
                 MisfirePolicy::FireOnce | MisfirePolicy::CatchUp { .. } | MisfirePolicy::Skip,
             ) => self.misfire_grace,
         }
+    }
+
+    /// By how much a fire of a job with this definition is due after its nominal time, as long as this version of it
+    /// decides.
+    #[must_use]
+    pub fn flex_of(&self, job: JobId, fire: Timestamp) -> Span {
+        let flex = Flex::of(job, self.flex);
+        if flex.is_none() {
+            return Span::ZERO;
+        }
+        flex.offset(fire, self.bounds.next_fire_after(&self.schedule, fire))
+    }
+
+    /// Whether fires are due at their nominal times, as it is left out of a stored definition.
+    const fn is_rigid(flex: &Span) -> bool {
+        flex.as_micros() == 0
     }
 
     const fn default_misfire_grace() -> Span {

@@ -61,6 +61,8 @@ pub const STORE_CALL_TIMEOUT: Span = Span::from_secs(5);
 pub const PUBLISH_TIMEOUT: Span = Span::from_secs(5);
 /// The longest misfire grace.
 pub const MISFIRE_GRACE_MAX: Span = Span::from_secs(7 * 24 * 3_600);
+/// The longest flex window.
+pub const FLEX_MAX: Span = Span::from_secs(24 * 3_600);
 /// The longest cap on the delay between two attempts.
 pub const RETRY_CAP_MAX: Span = Span::from_secs(7 * 24 * 3_600);
 /// How long a job is put off that cannot be read, before another version might.

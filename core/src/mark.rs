@@ -162,6 +162,8 @@ marks! {
     LiftedByOwner = "lifted-by-owner",
     /// A backlog reached over a change of its job.
     BacklogOverChange = "backlog-over-change",
+    /// A fire became an execution later than it happened, since it has a flex window.
+    FireFlexed = "fire-flexed",
     /// A dead letter was replayed.
     Replayed = "replayed",
     /// A replay was asked for again.

@@ -115,6 +115,7 @@ pub const fn predicted(bug: Bug) -> Invariant {
         Bug::PausedFiresRun => I::PausedIsSilent,
         Bug::PauseForgetsBacklog => I::NoLostFire,
         Bug::EditTakesFiresBefore => I::NoPhantomFire,
+        Bug::FlexIsIgnored => I::NoPhantomFire,
         Bug::OverlapIsIgnored => I::OverlapHonoured,
         Bug::RetryGivesSlotAway => I::OverlapHonoured,
         Bug::BufferTakesAll => I::OverlapHonoured,

@@ -47,6 +47,7 @@ impl Draw<'_> {
             planned_at,
             recorded_through: planned_at,
             next_fire_time,
+            next_flex: self.flex(),
         })
     }
 
@@ -122,6 +123,7 @@ impl Draw<'_> {
             effective_from,
             recorded_through,
             next_fire_time,
+            next_flex: self.flex(),
         }
     }
 

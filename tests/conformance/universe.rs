@@ -96,6 +96,11 @@ impl Draw<'_> {
         self.stream.long_tailed(Span::from_millis(1), Span::from_secs(600))
     }
 
+    /// By how much a fire is due after it happens: mostly not at all.
+    pub(crate) fn flex(&mut self) -> Span {
+        if self.chance(70) { Span::ZERO } else { Span::from_millis(self.stream.between(1, 3_000)) }
+    }
+
     pub(crate) fn limit(&mut self) -> u32 {
         self.stream.between(0, 6) as u32
     }

@@ -198,7 +198,7 @@ pub struct Materialise {
 ///
 /// Applied: executions that are new (`Pending`, dispatch 1 stamped now, `made_under` the token presented) with
 /// their outbox rows; ranges, unless one with that start exists; on the job `runs` + executions made, the new
-/// watermark and next fire, `next_try_at` = the next fire (kept where there is none), `unreadable` cleared.
+/// watermark and next fire, `next_try_at` = the next fire + `next_flex` (kept where there is none), `unreadable` cleared.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MaterialiseJob {
     /// The job.
@@ -217,6 +217,8 @@ pub struct MaterialiseJob {
     pub recorded_through: Timestamp,
     /// The first nominal fire after it.
     pub next_fire_time: Option<Timestamp>,
+    /// How long after that it is due.
+    pub next_flex: Span,
     /// The latest store time at which this decision is still the right one.
     pub valid_until: Timestamp,
 }
@@ -572,7 +574,7 @@ pub struct CreateTenant {
 }
 
 /// [`Command::CreateJob`], planned by `job_plan::plan_create` on a reading of the store's clock. Checked in this
-/// order: tenant, request id, job id, age of the plan. `next_try_at` = the next fire, or `planned_at`.
+/// order: tenant, request id, job id, age of the plan. `next_try_at` = the next fire + `next_flex`, or `planned_at`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CreateJob {
     /// Whose it is.
@@ -590,6 +592,8 @@ pub struct CreateJob {
     pub recorded_through: Timestamp,
     /// The first nominal fire after it.
     pub next_fire_time: Option<Timestamp>,
+    /// How long after that it is due.
+    pub next_flex: Span,
 }
 
 /// A caller's request id, with a digest of what was asked.

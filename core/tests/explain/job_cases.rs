@@ -98,6 +98,13 @@ fn fires() -> Vec<(&'static str, JobFacts)> {
             }),
         ),
         (
+            "job_within_a_flex_window",
+            with(standing(with_policies(r#","flex_ms":60000"#)), |facts| {
+                facts.now = at("09:01:00.002");
+                facts.partition_lease.expires_at = at("09:01:08");
+            }),
+        ),
+        (
             "job_between_owners",
             with(standing(with_policies("")), |facts| facts.partition_lease.expires_at = at("09:00:20")),
         ),

@@ -146,7 +146,7 @@ async fn write(conn: &mut PgConnection, ask: &ChangeJob, job: &Columns, now: i64
         "WITH changed AS (
            UPDATE job SET version = $2, standing = $3, standing_since = $4, definition = coalesce($5, definition),
              effective_from = $6, recorded_through = $7, next_fire_time = $8::int8,
-             next_try_at = coalesce($8::int8, next_try_at),
+             next_try_at = coalesce($8::int8 + $12::int8, next_try_at),
              unreadable_reason = CASE WHEN $5 IS NULL THEN unreadable_reason END,
              unreadable_schema = CASE WHEN $5 IS NULL THEN unreadable_schema END,
              unreadable_zone_data = CASE WHEN $5 IS NULL THEN unreadable_zone_data END
@@ -168,6 +168,7 @@ async fn write(conn: &mut PgConnection, ask: &ChangeJob, job: &Columns, now: i64
         ask.actor.as_deref(),
         ask.reason.as_deref(),
         overlap,
+        ask.next_flex.as_i64(),
     )
     .execute(&mut *conn)
     .await?;

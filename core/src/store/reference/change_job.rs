@@ -91,7 +91,7 @@ impl Call<'_> {
             effective_from: ask.effective_from,
             recorded_through: ask.recorded_through,
             next_fire_time,
-            next_try_at: next_fire_time.unwrap_or(job.next_try_at),
+            next_try_at: next_fire_time.map_or(job.next_try_at, |fire| fire.plus(ask.next_flex)),
             unreadable,
             ..job
         };

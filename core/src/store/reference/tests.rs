@@ -99,6 +99,7 @@ fn due_item(number: u64) -> MaterialiseJob {
         skipped: Vec::new(),
         recorded_through: fire(number),
         next_fire_time: Some(fire(number + 1)),
+        next_flex: Span::ZERO,
         valid_until: fire(number).plus(secs(30)),
     }
 }
@@ -145,6 +146,7 @@ impl World {
             planned_at: self.now,
             recorded_through: self.now,
             next_fire_time: Some(self.now.plus(MINUTE)),
+            next_flex: Span::ZERO,
         }
     }
 

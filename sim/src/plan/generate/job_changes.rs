@@ -7,7 +7,7 @@ use fencepost_core::job::JobDefinition;
 use fencepost_core::schedule::{Bounds, Schedule};
 use fencepost_core::time::Span;
 
-use super::jobs::{EVERY_FEW_MINUTES, misfire_beside, overlap, retry};
+use super::jobs::{EVERY_FEW_MINUTES, flex, misfire_beside, overlap, retry};
 use super::operators::{Ground, moment, once};
 use crate::fault::FaultKind;
 use crate::plan::{Action, Authority, Definition, JobIndex, OperatorAction, Timing};
@@ -131,5 +131,6 @@ fn other_definition(stream: &mut Stream, ground: &Ground<'_>, job: JobIndex) -> 
         (known.overlap, known.misfire)
     };
     let retry = if stream.chance(PPM / 4) { retry(stream) } else { known.retry.clone() };
-    Some(JobDefinition { schedule, bounds, misfire, overlap, retry, ..known.clone() })
+    let flex = flex(stream, &schedule);
+    Some(JobDefinition { schedule, bounds, misfire, overlap, retry, flex, ..known.clone() })
 }

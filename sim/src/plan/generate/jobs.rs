@@ -65,6 +65,7 @@ fn job(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> JobSpec {
         version: if new_version { NEW_VERSION } else { 1 },
     };
     let overlap = overlap(stream);
+    let flex = flex(stream, &schedule);
     let definition = JobDefinition {
         name: format!("job {index}").into(),
         handler,
@@ -76,6 +77,7 @@ fn job(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> JobSpec {
         overlap,
         misfire_grace: Span::from_millis(stream.between(1_000, 30_000)),
         retry: retry(stream),
+        flex,
         attempt_timeout: timeout,
         dead_letter: if stream.chance(PPM / 5) { DeadLetters::Off } else { DeadLetters::On },
     };
@@ -214,6 +216,16 @@ fn bounds(stream: &mut Stream, scene: &Scene<'_>) -> Bounds {
         2 => Bounds { max_runs: Some(stream.between(1, 10)), ..Bounds::default() },
         _ => Bounds::default(),
     }
+}
+
+/// A fifth of the jobs that fire have a flex window, which an interval's next fire does not lie in.
+pub(super) fn flex(stream: &mut Stream, schedule: &Schedule) -> Span {
+    let most = match schedule {
+        Schedule::Manual => return Span::ZERO,
+        Schedule::Interval { every, .. } => every.as_millis() - 1,
+        Schedule::Cron { .. } | Schedule::OneShot { .. } => 90_000,
+    };
+    if stream.chance(PPM / 5) { Span::from_millis(stream.between(1, most)) } else { Span::ZERO }
 }
 
 /// Half of the jobs limit overlap.
