@@ -95,9 +95,8 @@ pub enum Command {
     PurgeDeadLetter(PurgeDeadLetter),
 }
 
-/// [`Command::Heartbeat`]: upserts the node's row (`started_at` is kept), then lists live schedulers: active
-/// ones with `seen_at + live_within ≥ now` and at most
-/// [`LIVENESS_AHEAD_MAX`](crate::limits::LIVENESS_AHEAD_MAX) ahead.
+/// [`Command::Heartbeat`]: upserts the node's row (`started_at` is kept), then lists live schedulers: active ones with
+/// `seen_at + live_within ≥ now` and at most [`LIVENESS_AHEAD_MAX`](crate::limits::LIVENESS_AHEAD_MAX) ahead.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Heartbeat {
     /// Who reports.
@@ -129,9 +128,8 @@ pub struct AcquireLeadership {
     pub ttl: Span,
 }
 
-/// [`Command::AcquirePartitions`]: grants the first `limit` free or expired ones by number. Where rows are
-/// still held under this very nonce (and have not lapsed), those are the answer, not extended, and nothing
-/// more is granted.
+/// [`Command::AcquirePartitions`]: grants the first `limit` free or expired ones by number. Where rows are still held
+/// under this very nonce (and have not lapsed), those are the answer, not extended, and nothing more is granted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AcquirePartitions {
     /// Who asks.
@@ -325,9 +323,8 @@ pub struct OutboxId {
     pub dispatch_no: DispatchNo,
 }
 
-/// [`Command::RemoveOutbox`]: by exact id, without a token. Where the row was at least `grace` old, the
-/// execution's `dispatched_at` becomes now, in the same transaction (if it is still `Pending` and this
-/// is its latest dispatch).
+/// [`Command::RemoveOutbox`]: by exact id, without a token. Where the row was at least `grace` old, the execution's
+/// `dispatched_at` becomes now, in the same transaction (if it is still `Pending` and this is its latest dispatch).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RemoveOutbox {
     /// Confirmed rows.
@@ -539,9 +536,8 @@ pub enum RunOutcome {
     Cancelled,
 }
 
-/// [`Command::DeferExecutions`]: for each that is `Pending`: the waiting reason, `next_try_at = now + delay ×
-/// 2^waits` (at most [`WAIT_DELAY_MAX`](crate::limits::WAIT_DELAY_MAX)), `waits + 1`. One that already waits
-/// is left as it is.
+/// [`Command::DeferExecutions`]: for each that is `Pending`: the waiting reason, `next_try_at = now + delay × 2^waits`
+/// (at most [`WAIT_DELAY_MAX`](crate::limits::WAIT_DELAY_MAX)), `waits + 1`. One that already waits is left as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DeferExecutions {
     /// Which, and why.

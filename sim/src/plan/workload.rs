@@ -62,6 +62,7 @@ pub enum Creation {
 /// A job's definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "a plan has few jobs, and nearly all can be read")]
 pub enum Definition {
     /// One that can be read.
     Readable(JobDefinition),
