@@ -220,6 +220,13 @@ bugs! {
     EditTakesFiresBefore = "edit-takes-fires-before",
     /// The scheduler makes fires due when they happen, whatever the flex window. `no-phantom-fire`.
     FlexIsIgnored = "flex-is-ignored",
+    // Of failures in a row.
+    /// The store pauses no job however often it fails. `paused-is-silent`.
+    FailuresNeverPause = "failures-never-pause",
+    /// The store counts failures of before a resume again. `no-lost-fire`.
+    ResumeKeepsFailures = "resume-keeps-failures",
+    /// The store lets no completion end a row of failures. `no-lost-fire`.
+    CompletionsKeepTheRow = "completions-keep-the-row",
     // Of overlap.
     /// The store grants first leases whatever else of the job is under way. `overlap-honoured`.
     OverlapIsIgnored = "overlap-is-ignored",

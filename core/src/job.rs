@@ -18,6 +18,7 @@ use crate::schedule::misfire::MisfirePolicy;
 use crate::schedule::{Bounds, Flex, Schedule};
 use crate::time::{Span, Timestamp};
 
+pub mod failures;
 mod overlap;
 mod parse;
 mod payload;
@@ -97,6 +98,9 @@ pub struct JobDefinition {
     /// What follows a failure.
     #[serde(default)]
     pub retry: RetryPolicy,
+    /// After how many failures in a row the job is paused; never where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_after_failures: Option<u32>,
     /// What becomes of an execution while another of the job is under way.
     #[serde(default, skip_serializing_if = "Overlap::is_default")]
     pub overlap: Overlap,
@@ -232,6 +236,13 @@ impl StoredDefinition {
     #[must_use]
     pub fn overlap(&self) -> Overlap {
         self.read.as_ref().map_or(Overlap::Allow, |definition| definition.overlap)
+    }
+
+    /// After how many failures in a row its job is paused. Where this version cannot read the definition, nothing is
+    /// paused on a guess.
+    #[must_use]
+    pub fn pause_after_failures(&self) -> Option<u32> {
+        self.read.as_ref().ok().and_then(|definition| definition.pause_after_failures)
     }
 
     /// What follows a loss of a worker, and whether what is given up is kept.

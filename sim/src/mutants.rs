@@ -115,6 +115,8 @@ pub const fn predicted(bug: Bug) -> Invariant {
         Bug::PausedFiresRun => I::PausedIsSilent,
         Bug::PauseForgetsBacklog => I::NoLostFire,
         Bug::EditTakesFiresBefore => I::NoPhantomFire,
+        Bug::FailuresNeverPause => I::PausedIsSilent,
+        Bug::ResumeKeepsFailures | Bug::CompletionsKeepTheRow => I::NoLostFire,
         Bug::FlexIsIgnored => I::NoPhantomFire,
         Bug::OverlapIsIgnored => I::OverlapHonoured,
         Bug::RetryGivesSlotAway => I::OverlapHonoured,

@@ -4,7 +4,9 @@
 //! stay true: a mistake is data, and every part of a statement that it rewrites is one that the store really sends.
 
 use crate::case::Case;
-use crate::cases::{changes, dead_letters, leases, operators, overlap, pauses, schedulers, workers};
+use crate::cases::{
+    changes, dead_letters, failures, leases, operators, overlap, pauses, schedulers, workers,
+};
 use crate::own_cases;
 
 /// The name of the mistake that is made in two places.
@@ -91,6 +93,7 @@ impl Mistake {
             changes::cases(),
             changes::met(),
             overlap::cases(),
+            failures::cases(),
             pauses::cases(),
             dead_letters::cases(),
             own_cases::cases(),
@@ -205,6 +208,14 @@ fn decisions() -> Vec<Mistake> {
             Meeting("acquiring under skip against another of the job"),
         )
         .within(10),
+        Mistake::new(
+            "failures in a row counted without the job's lock",
+            "two failures that are the last of a row each miss the other, and the job is not paused",
+            "ORDER BY j.id FOR NO KEY UPDATE OF j",
+            "ORDER BY j.id",
+            Meeting("the first of two failures against the second"),
+        )
+        .shows_as(Symptom::Differs),
         Mistake::new(
             "the version predicate dropped",
             "a plan made from a definition that has ended is carried out",

@@ -5,6 +5,7 @@ use crate::case::Case;
 pub(crate) mod batches;
 pub(crate) mod changes;
 pub(crate) mod dead_letters;
+pub(crate) mod failures;
 pub(crate) mod leases;
 pub(crate) mod operators;
 pub(crate) mod overlap;
@@ -26,6 +27,7 @@ pub(crate) fn all() -> Vec<Case> {
         changes::cases(),
         changes::met(),
         overlap::cases(),
+        failures::cases(),
         pauses::cases(),
         dead_letters::cases(),
     ]

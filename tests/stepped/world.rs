@@ -139,6 +139,23 @@ pub(crate) fn create_limited_job(overlap: &str) -> Command {
     })
 }
 
+/// The job that is paused after this many failures in a row; it fires by hand alone.
+pub(crate) fn create_fragile_job(most: u32) -> Command {
+    let text = format!(
+        r#"{{"schema":1,"definition":{{"name":"a","handler":{{"name":"noop"}},"schedule":{{"kind":"manual"}},"pause_after_failures":{most}}}}}"#
+    );
+    Command::CreateJob(CreateJob {
+        tenant: TENANT,
+        job: job(),
+        request: None,
+        definition: Arc::new(StoredDefinition::from_text(text.into())),
+        planned_at: second(0),
+        recorded_through: second(0),
+        next_fire_time: None,
+        next_flex: Span::ZERO,
+    })
+}
+
 /// The execution that was triggered under this key.
 fn manual(key: &str) -> ExecutionId {
     Occurrence::Manual { key: key.into() }.execution_id(job())

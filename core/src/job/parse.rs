@@ -65,6 +65,12 @@ impl JobDefinition {
             return Err(too_long("/misfire_grace_ms", limits::MISFIRE_GRACE_MAX));
         }
         check_flex(self.flex, &self.schedule)?;
+        if let Some(most) =
+            self.pause_after_failures.filter(|most| !(1..=limits::PAUSE_AFTER_FAILURES_MAX).contains(most))
+        {
+            let detail = format!("{most} is not between 1 and {}", limits::PAUSE_AFTER_FAILURES_MAX);
+            return Err(DefinitionError::at("/pause_after_failures", detail));
+        }
         self.overlap.check(self.misfire)?;
         if self.attempt_timeout == Span::ZERO {
             return Err(DefinitionError::at("/attempt_timeout_ms", "must be at least 1"));
@@ -268,6 +274,8 @@ mod tests {
             (with(r#","attempt_timeout_ms":0"#), "/attempt_timeout_ms"),
             (with(r#","attempt_timeout_ms":"1s""#), "/attempt_timeout_ms"),
             (with(r#","misfire_grace_ms":9223372036854775807"#), "/misfire_grace_ms"),
+            (with(r#","pause_after_failures":0"#), "/pause_after_failures"),
+            (with(r#","pause_after_failures":1001"#), "/pause_after_failures"),
             (with(r#","flex_ms":1000"#), "/flex_ms"),
             (with(r#","flex_ms":-1"#), "/flex_ms"),
             (with(r#","flex_ms":86400001"#), "/flex_ms"),

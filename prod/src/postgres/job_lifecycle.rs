@@ -110,14 +110,16 @@ async fn insert_job(conn: &mut PgConnection, ask: &CreateJob, now: i64) -> Resul
         return Err(Fault::InMotion { table: "job" });
     }
     sqlx::query!(
-        "INSERT INTO job_version (job, version, tenant, definition, effective_from, standing, standing_since, overlap)
-         VALUES ($1, $2, $3, $4, $5, 'active', $2, $6)",
+        "INSERT INTO job_version (job, version, tenant, definition, effective_from, standing, standing_since, overlap,
+           pause_after)
+         VALUES ($1, $2, $3, $4, $5, 'active', $2, $6, $7)",
         ask.job.as_uuid(),
         i64::from(JobVersion::FIRST.0),
         ask.tenant.as_uuid(),
         &**ask.definition.text(),
         ask.planned_at.as_micros(),
         ask.definition.overlap().name(),
+        ask.definition.pause_after_failures().map(read::stored_count),
     )
     .execute(&mut *conn)
     .await?;

@@ -32,6 +32,7 @@ mod acquire;
 mod change_job;
 mod dead_letters;
 mod dispatch;
+mod failures;
 mod finish;
 mod lease;
 mod materialise;

@@ -78,6 +78,7 @@ fn job(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> JobSpec {
         misfire_grace: Span::from_millis(stream.between(1_000, 30_000)),
         retry: retry(stream),
         flex,
+        pause_after_failures: pause_after_failures(stream),
         attempt_timeout: timeout,
         dead_letter: if stream.chance(PPM / 5) { DeadLetters::Off } else { DeadLetters::On },
     };
@@ -226,6 +227,11 @@ pub(super) fn flex(stream: &mut Stream, schedule: &Schedule) -> Span {
         Schedule::Cron { .. } | Schedule::OneShot { .. } => 90_000,
     };
     if stream.chance(PPM / 5) { Span::from_millis(stream.between(1, most)) } else { Span::ZERO }
+}
+
+/// A sixth of the jobs are paused once so many of their executions failed.
+pub(super) fn pause_after_failures(stream: &mut Stream) -> Option<u32> {
+    stream.chance(PPM / 6).then(|| stream.between(1, 3) as u32)
 }
 
 /// Half of the jobs limit overlap.
