@@ -56,7 +56,7 @@ async fn with_policy(conn: &mut PgConnection, jobs: &BTreeSet<JobId>) -> Result<
              v.pause_after AS "pause_after!", s.effective_from AS since
            FROM job j JOIN job_version v ON v.job = ANY (ARRAY[j.id]) AND v.version = j.version
              JOIN job_version s ON s.job = ANY (ARRAY[j.id]) AND s.version = j.standing_since
-           WHERE j.id = ANY ($1::uuid[]) AND j.state = 'active' AND j.standing = 'active' AND v.pause_after IS NOT NULL
+           WHERE j.id = ANY ($1::uuid[]) AND j.state = 'active' AND j.standing = 'active' AND coalesce(v.pause_after, 0) > 0
            ORDER BY j.id"#,
         &jobs.iter().map(|job| job.as_uuid()).collect::<Vec<_>>(),
     )
