@@ -215,7 +215,8 @@ fn decisions() -> Vec<Mistake> {
             "ORDER BY j.id",
             Meeting("the first of two failures against the second"),
         )
-        .shows_as(Symptom::Differs),
+        .shows_as(Symptom::Differs)
+        .within(10),
         Mistake::new(
             "the version predicate dropped",
             "a plan made from a definition that has ended is carried out",
