@@ -218,6 +218,15 @@ bugs! {
     PauseForgetsBacklog = "pause-forgets-backlog",
     /// The scheduler records fires of before an edit under the version that it made. `no-phantom-fire`.
     EditTakesFiresBefore = "edit-takes-fires-before",
+    /// The scheduler makes fires due when they happen, whatever the flex window. `no-phantom-fire`.
+    FlexIsIgnored = "flex-is-ignored",
+    // Of failures in a row.
+    /// The store pauses no job however often it fails. `paused-is-silent`.
+    FailuresNeverPause = "failures-never-pause",
+    /// The store counts failures of before a resume again. `no-lost-fire`.
+    ResumeKeepsFailures = "resume-keeps-failures",
+    /// The store lets no completion end a row of failures. `no-lost-fire`.
+    CompletionsKeepTheRow = "completions-keep-the-row",
     // Of overlap.
     /// The store grants first leases whatever else of the job is under way. `overlap-honoured`.
     OverlapIsIgnored = "overlap-is-ignored",

@@ -11,12 +11,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::JobId;
 use crate::limits;
 use crate::retry::RetryPolicy;
 use crate::schedule::misfire::MisfirePolicy;
-use crate::schedule::{Bounds, Schedule};
-use crate::time::Span;
+use crate::schedule::{Bounds, Flex, Schedule};
+use crate::time::{Span, Timestamp};
 
+pub mod failures;
 mod overlap;
 mod parse;
 mod payload;
@@ -90,9 +92,15 @@ pub struct JobDefinition {
     /// How late a fire may be materialised without counting as missed.
     #[serde(rename = "misfire_grace_ms", with = "span_ms", default = "JobDefinition::default_misfire_grace")]
     pub misfire_grace: Span,
+    /// The window after its nominal time in which a fire is due, each at a place of its own; none where it is zero.
+    #[serde(rename = "flex_ms", with = "span_ms", default, skip_serializing_if = "JobDefinition::is_rigid")]
+    pub flex: Span,
     /// What follows a failure.
     #[serde(default)]
     pub retry: RetryPolicy,
+    /// After how many failures in a row the job is paused; never where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_after_failures: Option<u32>,
     /// What becomes of an execution while another of the job is under way.
     #[serde(default, skip_serializing_if = "Overlap::is_default")]
     pub overlap: Overlap,
@@ -134,6 +142,22 @@ impl JobDefinition {
                 MisfirePolicy::FireOnce | MisfirePolicy::CatchUp { .. } | MisfirePolicy::Skip,
             ) => self.misfire_grace,
         }
+    }
+
+    /// By how much a fire of a job with this definition is due after its nominal time, as long as this version of it
+    /// decides.
+    #[must_use]
+    pub fn flex_of(&self, job: JobId, fire: Timestamp) -> Span {
+        let flex = Flex::of(job, self.flex);
+        if flex.is_none() {
+            return Span::ZERO;
+        }
+        flex.offset(fire, self.bounds.next_fire_after(&self.schedule, fire))
+    }
+
+    /// Whether fires are due at their nominal times, as it is left out of a stored definition.
+    const fn is_rigid(flex: &Span) -> bool {
+        flex.as_micros() == 0
     }
 
     const fn default_misfire_grace() -> Span {
@@ -222,6 +246,13 @@ impl StoredDefinition {
     #[must_use]
     pub fn concurrency_key(&self) -> Option<&Arc<str>> {
         self.read.as_ref().ok().and_then(|definition| definition.concurrency_key.as_ref())
+    }
+
+    /// After how many failures in a row its job is paused. Where this version cannot read the definition, nothing is
+    /// paused on a guess.
+    #[must_use]
+    pub fn pause_after_failures(&self) -> Option<u32> {
+        self.read.as_ref().ok().and_then(|definition| definition.pause_after_failures)
     }
 
     /// What follows a loss of a worker, and whether what is given up is kept.

@@ -51,6 +51,7 @@ pub fn plan_create(
     if next_fire_time.is_none() && definition.schedule != Schedule::Manual {
         return Err(DefinitionError::at("/schedule", "never fires within its bounds from now on"));
     }
+    let next_flex = next_fire_time.map_or(Span::ZERO, |fire| definition.flex_of(job, fire));
     Ok(CreateJob {
         tenant,
         job,
@@ -59,6 +60,7 @@ pub fn plan_create(
         planned_at: now,
         recorded_through,
         next_fire_time,
+        next_flex,
     })
 }
 
@@ -137,11 +139,14 @@ pub fn plan_change(
         }
         check_edit(row, stored, first_of_new(stored)?, now)?;
     }
+    // What is left of a version that ends is due at once: no fire is due later than its version decides.
     let (recorded_through, next_fire_time) = match (unrecorded, change.standing().unwrap_or(row.standing)) {
         (Some(fire), _) => (row.recorded_through, Some(fire)),
         (None, Standing::Paused) => (through, None),
         (None, Standing::Active) => (through, first_of_new(definition)?),
     };
+    let flexed = next_fire_time.filter(|_| unrecorded.is_none()).zip(definition.read().ok());
+    let next_flex = flexed.map_or(Span::ZERO, |(fire, definition)| definition.flex_of(row.id, fire));
     Ok(ChangeJob {
         tenant: row.tenant,
         job: row.id,
@@ -155,6 +160,7 @@ pub fn plan_change(
         effective_from,
         recorded_through,
         next_fire_time,
+        next_flex,
     })
 }
 

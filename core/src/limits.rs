@@ -67,6 +67,14 @@ pub const STORE_CALL_TIMEOUT: Span = Span::from_secs(5);
 pub const PUBLISH_TIMEOUT: Span = Span::from_secs(5);
 /// The longest misfire grace.
 pub const MISFIRE_GRACE_MAX: Span = Span::from_secs(7 * 24 * 3_600);
+/// The most failures in a row after which a job may ask to be paused.
+pub const PAUSE_AFTER_FAILURES_MAX: u32 = 1_000;
+/// Failures in a row that a pause for them names one by one; of more, the first and the last.
+pub const TOLD_FAILURES_MAX: usize = 8;
+/// Characters of the last error that such a pause quotes.
+pub const QUOTED_ERROR_CHARS_MAX: usize = 300;
+/// The longest flex window.
+pub const FLEX_MAX: Span = Span::from_secs(24 * 3_600);
 /// The longest cap on the delay between two attempts.
 pub const RETRY_CAP_MAX: Span = Span::from_secs(7 * 24 * 3_600);
 /// How long a job is put off that cannot be read, before another version might.

@@ -170,6 +170,10 @@ marks! {
     LimitRepeated = "limit-repeated",
     /// A backlog reached over a change of its job.
     BacklogOverChange = "backlog-over-change",
+    /// A fire became an execution later than it happened, since it has a flex window.
+    FireFlexed = "fire-flexed",
+    /// A job was paused since too many of its executions failed in a row.
+    PausedForFailures = "paused-for-failures",
     /// A dead letter was replayed.
     Replayed = "replayed",
     /// A replay was asked for again.

@@ -56,6 +56,15 @@ pub struct ExecutionMessage {
 }
 
 impl ExecutionMessage {
+    /// The instant that it is run for: the nominal fire, which a flex window does not move, or when it was asked for.
+    #[must_use]
+    pub const fn nominal_at(&self) -> Timestamp {
+        match self.occurrence {
+            Occurrence::Scheduled { fire } => fire,
+            Occurrence::Manual { .. } | Occurrence::Replay { .. } => self.due_at,
+        }
+    }
+
     /// When this was published, by the publisher's account of the store's clock.
     #[must_use]
     pub fn published_at(&self) -> Timestamp {

@@ -6,7 +6,7 @@ use fencepost_core::job::Standing;
 use fencepost_core::limits::FIRES_PER_PASS_MAX;
 use fencepost_core::schedule::misfire::{FirePlan, FirePlanInput, MisfirePolicy, plan_fires};
 use fencepost_core::schedule::timeline::{Piece, Timeline};
-use fencepost_core::schedule::{Bounds, Schedule};
+use fencepost_core::schedule::{Bounds, Flex, Schedule};
 use fencepost_core::time::{Span, Timestamp};
 use proptest::prelude::*;
 
@@ -71,6 +71,7 @@ impl World {
                 standing: version.standing,
                 schedule,
                 bounds: &bounds,
+                flex: Flex::NONE,
             })
             .collect();
         let current = pieces.pop().expect("a job has a version");

@@ -105,6 +105,7 @@ fn plan(due: &DueJob) -> MaterialiseJob {
         skipped: Vec::new(),
         recorded_through: fire,
         next_fire_time: Some(fire.plus(EVERY)),
+        next_flex: Span::ZERO,
         valid_until: Timestamp::MAX,
     }
 }
@@ -225,6 +226,7 @@ async fn main() {
         planned_at: now,
         recorded_through: now,
         next_fire_time: None,
+        next_flex: Span::ZERO,
     };
     call(&store, Command::CreateJob(first)).await;
     let first = BATCHES.iter().fold(now, |at, _| at.minus(EVERY));

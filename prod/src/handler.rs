@@ -70,7 +70,7 @@ impl HandlerContext {
             execution: message.execution,
             job: message.job,
             tenant: message.tenant,
-            scheduled_for: message.due_at,
+            scheduled_for: message.nominal_at(),
             payload: message.payload.clone(),
             stop,
         }

@@ -49,6 +49,7 @@ mod due_jobs;
 mod earlier_versions;
 mod endings;
 pub(crate) mod facts;
+mod failures;
 mod fault;
 mod finish;
 mod guard;

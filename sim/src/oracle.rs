@@ -27,6 +27,7 @@ mod dispatch;
 mod drains;
 mod ends;
 mod executions;
+mod failures;
 mod fires;
 pub mod invariant;
 mod lease_rows;
@@ -308,6 +309,7 @@ impl Oracles {
     fn check_whole(&mut self, commit: &Commit<'_>, changes: &[Change]) -> Result<(), Violation> {
         changes::check(commit, &self.mirror, changes)?;
         pauses::check(commit, &self.mirror, changes)?;
+        failures::check(commit, &self.mirror, changes)?;
         self.ledger.check_materialise(commit, &self.mirror, changes)?;
         for change in changes {
             match change {

@@ -450,7 +450,10 @@ impl<'a> World<'a> {
             }
             // Whoever is lifted into a slot that was given back: what a repair dispatches itself is in its own name.
             (
-                Command::FinishExecutions(_) | Command::AcquireExecutions(_) | Command::CancelExecution(_),
+                Command::FinishExecutions(_)
+                | Command::AcquireExecutions(_)
+                | Command::CancelExecution(_)
+                | Command::SetLimit(_),
                 _,
             ) => {
                 self.notify_of_lifted(None);

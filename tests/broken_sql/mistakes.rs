@@ -4,7 +4,9 @@
 //! stay true: a mistake is data, and every part of a statement that it rewrites is one that the store really sends.
 
 use crate::case::Case;
-use crate::cases::{changes, dead_letters, leases, limits, operators, overlap, pauses, schedulers, workers};
+use crate::cases::{
+    changes, dead_letters, failures, leases, limits, operators, overlap, pauses, schedulers, workers,
+};
 use crate::own_cases;
 
 /// The name of the mistake that is made in two places.
@@ -101,6 +103,7 @@ impl Mistake {
             changes::met(),
             overlap::cases(),
             limits::cases(),
+            failures::cases(),
             pauses::cases(),
             dead_letters::cases(),
             own_cases::cases(),
@@ -241,6 +244,15 @@ fn decisions() -> Vec<Mistake> {
         )
         .shows_as(Symptom::Differs)
         .within(16),
+        Mistake::new(
+            "failures in a row counted without the job's lock",
+            "two failures that are the last of a row each miss the other, and the job is not paused",
+            "ORDER BY j.id FOR NO KEY UPDATE OF j",
+            "ORDER BY j.id",
+            Meeting("the first of two failures against the second"),
+        )
+        .shows_as(Symptom::Differs)
+        .within(10),
         Mistake::new(
             "the version predicate dropped",
             "a plan made from a definition that has ended is carried out",

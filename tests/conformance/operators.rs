@@ -64,6 +64,7 @@ impl Draw<'_> {
             planned_at,
             recorded_through: planned_at,
             next_fire_time,
+            next_flex: self.flex(),
         })
     }
 
@@ -139,6 +140,7 @@ impl Draw<'_> {
             effective_from,
             recorded_through,
             next_fire_time,
+            next_flex: self.flex(),
         }
     }
 

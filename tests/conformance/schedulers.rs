@@ -118,6 +118,7 @@ impl Draw<'_> {
                 .collect(),
             recorded_through: last,
             next_fire_time,
+            next_flex: self.flex(),
             valid_until: if self.chance(92) { Timestamp::MAX } else { self.now.minus(Span::from_micros(1)) },
         }
     }

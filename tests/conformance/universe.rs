@@ -45,12 +45,13 @@ pub(crate) fn jobs() -> [JobId; 6] {
         .map(|raw: u128| JobId::from_u128(raw.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)))
 }
 
-/// Definitions: five that can be read, three of which limit overlap, and one that cannot.
+/// Definitions: five that can be read, three of which limit overlap and two of which pause their job after failures, and
+/// one that cannot.
 pub(crate) fn definitions() -> [Arc<StoredDefinition>; 6] {
     [
-        r#"{"schema":1,"definition":{"name":"a","handler":{"name":"noop"},"schedule":{"kind":"manual"},"concurrency_key":"k"}}"#,
+        r#"{"schema":1,"definition":{"name":"a","handler":{"name":"noop"},"schedule":{"kind":"manual"},"concurrency_key":"k","pause_after_failures":2}}"#,
         r#"{"schema":1,"definition":{"name":"é","handler":{"name":"http","version":2},"payload":{"n":1.50},"schedule":{"kind":"manual"}}}"#,
-        r#"{"schema":1,"definition":{"name":"s","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"skip"}}"#,
+        r#"{"schema":1,"definition":{"name":"s","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"skip","pause_after_failures":1}}"#,
         r#"{"schema":1,"definition":{"name":"b","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"buffer_one"}}"#,
         r#"{"schema":1,"definition":{"name":"c","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"cancel_running","concurrency_key":"k"}}"#,
         r#"{"schema":99,"definition":{"what":"is this"}}"#,
@@ -94,6 +95,11 @@ impl Draw<'_> {
             return Span::ZERO;
         }
         self.stream.long_tailed(Span::from_millis(1), Span::from_secs(600))
+    }
+
+    /// By how much a fire is due after it happens: mostly not at all.
+    pub(crate) fn flex(&mut self) -> Span {
+        if self.chance(70) { Span::ZERO } else { Span::from_millis(self.stream.between(1, 3_000)) }
     }
 
     pub(crate) fn limit(&mut self) -> u32 {

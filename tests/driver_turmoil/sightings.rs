@@ -22,6 +22,7 @@ pub(crate) const fn store_clock(at: SimTime) -> Timestamp {
 }
 
 /// Something that was done.
+#[expect(clippy::large_enum_variant, reason = "most of what is seen are commits")]
 pub(crate) enum Sighting {
     /// The store committed a command, for a node or (`None`) for whoever set it up.
     Committed { node: Option<NodeId>, command: Command, reply: StoreReply, changes: Vec<Change> },

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fencepost_core::execution::ExecutionState;
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{ExecutionId, JobId, NodeId, TenantId};
+use fencepost_core::job::StoredDefinition;
 use fencepost_core::lease::{HeldLease, LeaseResource, RunId};
 use fencepost_core::replay::execution_of;
 use fencepost_core::store::command::{ChangeJob, Command, JobChange, PauseChange, RepairItem, ReplayNumber};
@@ -62,8 +63,8 @@ pub(crate) struct Touches {
     pub(crate) writes: BTreeSet<Thing>,
 }
 
-/// The executions that a history can be about, by job, the jobs whose overlap is limited, and
-/// whether there may be a concurrency limit.
+/// The executions that a history can be about, by job, the jobs that judge their executions beside each other (for overlap,
+/// or for failures in a row), and whether there may be a concurrency limit.
 #[derive(Debug, Default)]
 pub(crate) struct Executions(BTreeMap<JobId, BTreeSet<ExecutionId>>, BTreeSet<JobId>, bool);
 
@@ -78,15 +79,15 @@ impl Executions {
         all.2 = start.tables().limits().iter().any(is_set)
             || operations.iter().any(|operation| matches!(operation.command, Command::SetLimit(_)));
         for version in start.tables().job_versions().iter() {
-            all.1.extend(version.definition.overlap().judges().then_some(version.job));
+            all.1.extend(judges(&version.definition).then_some(version.job));
         }
         for operation in operations {
             match &operation.command {
                 Command::CreateJob(ask) => {
-                    all.1.extend(ask.definition.overlap().judges().then_some(ask.job));
+                    all.1.extend(judges(&ask.definition).then_some(ask.job));
                 }
                 Command::ChangeJob(ChangeJob { job, change: JobChange::Edit(definition), .. }) => {
-                    all.1.extend(definition.overlap().judges().then_some(*job));
+                    all.1.extend(judges(definition).then_some(*job));
                 }
                 Command::Materialise(ask) => {
                     for item in &ask.items {
@@ -147,13 +148,19 @@ impl Executions {
         self.0.keys().copied().map(Thing::Job)
     }
 
-    /// What an execution shares its job's slot with, where its job's overlap is limited, or a limit.
+    /// What an execution is judged beside, where its job does that, or where there may be a limit.
     fn beside(&self, execution: ExecutionId) -> Vec<Thing> {
         if self.2 {
             return self.all().chain([Thing::Limits]).collect();
         }
         let job = self.job_of(execution).filter(|job| self.1.contains(job));
         job.map(|job| self.of_job(job).collect()).unwrap_or_default()
+    }
+
+    /// The standing of an execution's job, which its end may change, where its job judges such.
+    fn standing_of(&self, execution: ExecutionId) -> Vec<Thing> {
+        let job = self.job_of(execution).filter(|job| self.1.contains(job));
+        job.map(|job| vec![Thing::Job(job), Thing::Standing(job)]).unwrap_or_default()
     }
 
     fn of_job(&self, job: JobId) -> impl Iterator<Item = Thing> {
@@ -163,6 +170,10 @@ impl Executions {
     fn all(&self) -> impl Iterator<Item = Thing> {
         self.0.values().flatten().copied().map(Thing::Execution)
     }
+}
+
+fn judges(definition: &StoredDefinition) -> bool {
+    definition.overlap().judges() || definition.pause_after_failures().is_some()
 }
 
 impl Touches {
@@ -328,7 +339,9 @@ impl Touches {
                     return guarded.read(repaired);
                 }
                 let beside = ask.items.iter().flat_map(|item| match item {
-                    RepairItem::TakeOver { run, .. } => executions.beside(run.execution),
+                    RepairItem::TakeOver { run, .. } => {
+                        [executions.beside(run.execution), executions.standing_of(run.execution)].concat()
+                    }
                     RepairItem::Redispatch { .. }
                     | RepairItem::DropOutbox { .. }
                     | RepairItem::RetireNode { .. } => Vec::new(),
@@ -349,8 +362,9 @@ impl Touches {
             Command::FinishExecutions(ask) => {
                 let runs = ask.items.iter().map(|item| item.run);
                 let beside = ask.items.iter().flat_map(|item| executions.beside(item.run.execution));
+                let standing = ask.items.iter().flat_map(|item| executions.standing_of(item.run.execution));
                 let touches = Self::of_runs(ask.node, runs, RefusedAction::Finish, reply);
-                if reply.is_some_and(is_refusal) { touches } else { touches.write(beside) }
+                if reply.is_some_and(is_refusal) { touches } else { touches.write(beside).write(standing) }
             }
             Command::DeferExecutions(ask) => {
                 nothing().write(ask.items.iter().map(|(id, _)| Thing::Execution(*id)))

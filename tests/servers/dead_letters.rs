@@ -115,6 +115,7 @@ impl Ground {
             planned_at: now,
             recorded_through: now,
             next_fire_time: Some(fire),
+            next_flex: Span::ZERO,
         };
         execute(&ground.store, Command::CreateJob(create)).await;
         let partition = ground.partition().await;
@@ -171,6 +172,7 @@ impl Ground {
             skipped: Vec::new(),
             recorded_through: last,
             next_fire_time: Some(last.plus(Span::from_secs(1))),
+            next_flex: Span::ZERO,
             valid_until: Timestamp::MAX,
         };
         let ask = Materialise { node: NODE, leases: vec![partition], items: vec![item] };

@@ -114,6 +114,7 @@ fn materialise_item(job: JobId, fires: &[u64]) -> MaterialiseJob {
         skipped: Vec::new(),
         recorded_through: second(last),
         next_fire_time: Some(second(last + 10)),
+        next_flex: Span::ZERO,
         valid_until: second(1_000),
     }
 }

@@ -5,6 +5,7 @@ use crate::case::Case;
 pub(crate) mod batches;
 pub(crate) mod changes;
 pub(crate) mod dead_letters;
+pub(crate) mod failures;
 pub(crate) mod leases;
 pub(crate) mod limits;
 pub(crate) mod operators;
@@ -28,6 +29,7 @@ pub(crate) fn all() -> Vec<Case> {
         changes::met(),
         overlap::cases(),
         limits::cases(),
+        failures::cases(),
         pauses::cases(),
         dead_letters::cases(),
     ]

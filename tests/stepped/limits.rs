@@ -35,6 +35,7 @@ fn create(id: JobId, name: &str) -> Command {
         planned_at: second(0),
         recorded_through: second(0),
         next_fire_time: None,
+        next_flex: Span::ZERO,
     })
 }
 

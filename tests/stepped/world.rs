@@ -118,6 +118,7 @@ pub(crate) fn create_job(id: JobId, request: Option<&str>, planned: u64) -> Comm
         planned_at: second(planned),
         recorded_through: second(planned),
         next_fire_time: Some(second(planned + FIRE)),
+        next_flex: Span::ZERO,
     })
 }
 
@@ -134,6 +135,24 @@ pub(crate) fn create_limited_job(overlap: &str) -> Command {
         planned_at: second(0),
         recorded_through: second(0),
         next_fire_time: None,
+        next_flex: Span::ZERO,
+    })
+}
+
+/// The job that is paused after this many failures in a row; it fires by hand alone.
+pub(crate) fn create_fragile_job(most: u32) -> Command {
+    let text = format!(
+        r#"{{"schema":1,"definition":{{"name":"a","handler":{{"name":"noop"}},"schedule":{{"kind":"manual"}},"pause_after_failures":{most}}}}}"#
+    );
+    Command::CreateJob(CreateJob {
+        tenant: TENANT,
+        job: job(),
+        request: None,
+        definition: Arc::new(StoredDefinition::from_text(text.into())),
+        planned_at: second(0),
+        recorded_through: second(0),
+        next_fire_time: None,
+        next_flex: Span::ZERO,
     })
 }
 
@@ -188,6 +207,7 @@ fn change_job(change: JobChange, on: PlannedOn, request: Option<&str>) -> Comman
         effective_from: second(30),
         recorded_through: second(on.watermark),
         next_fire_time: Some(second(on.next_fire)),
+        next_flex: Span::ZERO,
     })
 }
 
@@ -333,6 +353,7 @@ pub(crate) fn materialise(fire: u64) -> Command {
             skipped: Vec::new(),
             recorded_through: second(fire),
             next_fire_time: Some(second(fire + 10)),
+            next_flex: Span::ZERO,
             valid_until: second(1_000),
         }],
     })

@@ -11,6 +11,7 @@ use thiserror::Error;
 use super::{HandlerName, JobDefinition, SCHEMA_VERSION, Unreadable, shape};
 use crate::limits;
 use crate::retry::RetryPolicy;
+use crate::schedule::Schedule;
 use crate::schedule::zone::TZDATA_VERSION;
 use crate::time::Span;
 
@@ -63,6 +64,13 @@ impl JobDefinition {
         if self.misfire_grace > limits::MISFIRE_GRACE_MAX {
             return Err(too_long("/misfire_grace_ms", limits::MISFIRE_GRACE_MAX));
         }
+        check_flex(self.flex, &self.schedule)?;
+        if let Some(most) =
+            self.pause_after_failures.filter(|most| !(1..=limits::PAUSE_AFTER_FAILURES_MAX).contains(most))
+        {
+            let detail = format!("{most} is not between 1 and {}", limits::PAUSE_AFTER_FAILURES_MAX);
+            return Err(DefinitionError::at("/pause_after_failures", detail));
+        }
         self.overlap.check(self.misfire)?;
         if let Some(key) = &self.concurrency_key {
             check_text("/concurrency_key", key)?;
@@ -74,6 +82,27 @@ impl JobDefinition {
             return Err(too_long("/attempt_timeout_ms", limits::ATTEMPT_TIMEOUT_MAX));
         }
         check_retry(&self.retry)
+    }
+}
+
+/// A window that no fire could use, or that would reach over the next fire of an interval, is refused. That of a cron
+/// schedule ends at the next fire by itself, since its distances differ.
+fn check_flex(flex: Span, schedule: &Schedule) -> Result<(), DefinitionError> {
+    if flex > limits::FLEX_MAX {
+        return Err(too_long("/flex_ms", limits::FLEX_MAX));
+    }
+    match schedule {
+        Schedule::Interval { every, .. } if flex >= *every => {
+            let detail = format!("the window is not shorter than the interval, {} ms", every.as_millis());
+            Err(DefinitionError::at("/flex_ms", detail))
+        }
+        Schedule::Manual if flex > Span::ZERO => Err(DefinitionError::at(
+            "/flex_ms",
+            "a job that runs only when it is triggered has no fires to move",
+        )),
+        Schedule::Cron { .. } | Schedule::Interval { .. } | Schedule::OneShot { .. } | Schedule::Manual => {
+            Ok(())
+        }
     }
 }
 
@@ -248,6 +277,18 @@ mod tests {
             (with(r#","attempt_timeout_ms":0"#), "/attempt_timeout_ms"),
             (with(r#","attempt_timeout_ms":"1s""#), "/attempt_timeout_ms"),
             (with(r#","misfire_grace_ms":9223372036854775807"#), "/misfire_grace_ms"),
+            (with(r#","pause_after_failures":0"#), "/pause_after_failures"),
+            (with(r#","pause_after_failures":1001"#), "/pause_after_failures"),
+            (with(r#","flex_ms":1000"#), "/flex_ms"),
+            (with(r#","flex_ms":-1"#), "/flex_ms"),
+            (with(r#","flex_ms":86400001"#), "/flex_ms"),
+            (
+                with(r#","flex_ms":60000"#).replace(
+                    r#"{"kind":"manual"}"#,
+                    r#"{"kind":"interval","start":"2026-01-01T00:00:00Z","every_ms":60000}"#,
+                ),
+                "/flex_ms",
+            ),
             (with(r#","misfire":{"catch_up":{"cap":0}}"#), "/misfire/catch_up/cap"),
             (with(r#","bounds":{"max_runs":0}"#), "/bounds/max_runs"),
             (with(r#","overlap":"never""#), "/overlap"),

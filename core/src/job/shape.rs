@@ -315,6 +315,8 @@ pub(super) const DEFINITION: Shape = Shape::Object(&[
     ),
     Field::optional("misfire_grace_ms", Shape::Millis),
     Field::nullable("concurrency_key", Shape::Text),
+    Field::optional("flex_ms", Shape::Millis),
+    Field::nullable("pause_after_failures", WHOLE_32),
     Field::optional("overlap", Shape::Words(&["allow", "skip", "buffer_one", "cancel_running"])),
     Field::optional(
         "retry",
@@ -344,7 +346,7 @@ mod tests {
         let job = |schedule: Value, misfire: Value| {
             json!({
                 "name": "n", "handler": {"name": "noop", "version": 1}, "payload": {"a": [1]},
-                "schedule": schedule, "misfire": misfire, "misfire_grace_ms": 1,
+                "schedule": schedule, "misfire": misfire, "misfire_grace_ms": 1, "flex_ms": 0, "pause_after_failures": 1,
                 "bounds": {"start": "2026-01-01T00:00:00Z", "end": "2027-01-01T00:00:00Z", "max_runs": 3},
                 "retry": {"max_attempts": 1, "base_ms": 1, "cap_ms": 2, "max_age_ms": 3, "max_rescues": 1,
                           "max_lost_starts": 1},

@@ -1,9 +1,9 @@
 //! Misfires: what becomes of fires that are due, some of them long ago.
 //!
-//! [`plan_fires`] looks at a job's **backlog**, the nominal fires after its watermark and up to the
+//! [`plan_fires`] looks at a job's **backlog**, the nominal fires after its watermark that are due by the
 //! store's clock, and says once for all of it which run and which are passed over. A fire is
-//! *missed* when it would be recorded more than the grace after it was due. Those that are not always
-//! run. Of the missed ones
+//! *missed* when it would be recorded more than the grace after it was due (at its place in the flex window, where the
+//! job has one). Those that are not always run. Of the missed ones
 //!
 //! - `fire_once` runs the latest, unless a fire that is on time follows it in the backlog: that one is
 //!   the run that makes up for all before it. Either way a backlog ends with a run of its latest fire;
@@ -91,7 +91,7 @@ pub struct FirePlanInput<'a> {
     pub grace: Span,
     /// The watermark: every fire up to it is recorded.
     pub recorded_through: Timestamp,
-    /// A reading of the store's clock. Fires up to it are due.
+    /// A reading of the store's clock.
     pub now: Timestamp,
     /// How many fires may run by this plan; at least one is assumed, and at least a `catch_up`'s cap,
     /// since that decision is not divided.
@@ -112,6 +112,8 @@ pub struct FirePlan {
     pub recorded_through: Timestamp,
     /// The first nominal fire after the new watermark.
     pub next_fire: Option<Timestamp>,
+    /// How long after that it is due.
+    pub next_flex: Span,
     /// The latest store time at which the decision is still this one; [`Timestamp::MAX`] if for ever.
     pub valid_until: Timestamp,
 }
@@ -134,14 +136,37 @@ pub fn plan_fires(input: &FirePlanInput<'_>) -> FirePlan {
     let ended = input.timeline.exhausted_by(input.runs_so_far);
     let first = if ended { None } else { input.timeline.next_after(start) };
     match first {
-        Some(first) if first <= input.now => Backlog::read(input).plan(),
-        next_fire => FirePlan {
-            fires: Vec::new(),
-            skipped: Vec::new(),
-            recorded_through: start,
-            next_fire,
-            valid_until: Timestamp::MAX,
-        },
+        Some(first) if first <= input.now => {
+            Backlog::read(input).plan().unwrap_or_else(|| nothing_due(input, Some(first)))
+        }
+        next_fire => nothing_due(input, next_fire),
+    }
+}
+
+fn nothing_due(input: &FirePlanInput<'_>, next_fire: Option<Timestamp>) -> FirePlan {
+    FirePlan {
+        fires: Vec::new(),
+        skipped: Vec::new(),
+        recorded_through: input.recorded_through,
+        next_fire,
+        next_flex: flex_of(input, next_fire),
+        valid_until: Timestamp::MAX,
+    }
+}
+
+fn flex_of(input: &FirePlanInput<'_>, fire: Option<Timestamp>) -> Span {
+    fire.map_or(Span::ZERO, |fire| input.timeline.due_at(fire).since(fire))
+}
+
+/// The latest `count` fires of active versions after `after` that are due at `until`, oldest first. Due times rise with
+/// their fires, so at most the last that has happened is not due yet.
+fn latest_due(input: &FirePlanInput<'_>, after: Timestamp, until: Timestamp, count: usize) -> Vec<Timestamp> {
+    let happened = input.timeline.latest_runs(after, until, count);
+    match happened.last() {
+        Some(last) if input.timeline.due_at(*last) > until => {
+            input.timeline.latest_runs(after, last.minus(INSTANT), count)
+        }
+        Some(_) | None => happened,
     }
 }
 
@@ -163,14 +188,14 @@ impl<'a> Backlog<'a> {
     fn read(input: &'a FirePlanInput<'a>) -> Self {
         let missed_through = input.now.minus(input.grace).minus(INSTANT);
         let first = input.timeline.next_run_after(input.recorded_through);
-        let last_missed = first.filter(|first| *first <= missed_through).map(|first| {
-            input.timeline.latest_runs(input.recorded_through, missed_through, 1).pop().unwrap_or(first)
-        });
+        let last_missed = first
+            .filter(|first| input.timeline.due_at(*first) <= missed_through)
+            .map(|first| latest_due(input, input.recorded_through, missed_through, 1).pop().unwrap_or(first));
         let mut backlog =
             Self { input, last_missed, missed: Vec::new(), on_time: Vec::new(), upcoming: None };
         backlog.missed = backlog.latest_missed();
         backlog.upcoming = last_missed.map_or(first, |missed| backlog.next_after(missed));
-        while let Some(fire) = backlog.upcoming.filter(|fire| *fire <= input.now)
+        while let Some(fire) = backlog.upcoming.filter(|fire| backlog.is_due(*fire))
             && backlog.on_time.len() <= backlog.room()
         {
             backlog.on_time.push(fire);
@@ -183,7 +208,8 @@ impl<'a> Backlog<'a> {
         backlog
     }
 
-    fn plan(mut self) -> FirePlan {
+    /// `None` where nothing is due yet.
+    fn plan(mut self) -> Option<FirePlan> {
         let (input, start) = (self.input, self.input.recorded_through);
         let kept = self.kept();
         // On-time fires are contiguous and all run, so the next fire is the first that is left of them.
@@ -194,22 +220,28 @@ impl<'a> Backlog<'a> {
         let fires = [self.missed.as_slice(), self.on_time.as_slice()].concat();
         let exhausted = input.timeline.exhausted_by(input.runs_so_far.saturating_add(fires.len() as u64));
         let decided = fires.last().copied().max(self.last_missed);
-        let covered = if exhausted || next_run.is_some_and(|fire| fire <= input.now) {
+        let covered = if exhausted || next_run.is_some_and(|fire| self.is_due(fire)) {
             decided
         } else {
-            // Nothing that runs is left, so whatever a pause covers up to now goes along.
-            decided.max(input.timeline.last_paused(start, input.now))
-        };
-        let covered = covered.expect("something is due: a fire that is decided, or one that a pause covers");
+            // Nothing that runs is due, so whatever a pause covers before the next that does goes along.
+            let until = next_run.map_or(input.now, |fire| input.now.min(fire.minus(INSTANT)));
+            decided.max(input.timeline.last_paused(start, until))
+        }?;
         // Of active versions it is known; a version that was paused may yield one before.
         let next_fire = input.timeline.next_paused_after(covered).into_iter().chain(next_run).min();
-        FirePlan {
+        let next_fire = next_fire.filter(|_| !exhausted);
+        Some(FirePlan {
             skipped: self.skipped(fires.first().copied(), covered),
             recorded_through: covered,
-            next_fire: if exhausted { None } else { next_fire },
+            next_fire,
+            next_flex: flex_of(input, next_fire),
             valid_until,
             fires,
-        }
+        })
+    }
+
+    fn is_due(&self, fire: Timestamp) -> bool {
+        fire <= self.input.now && self.input.timeline.due_at(fire) <= self.input.now
     }
 
     fn next_after(&self, fire: Timestamp) -> Option<Timestamp> {
@@ -223,8 +255,12 @@ impl<'a> Backlog<'a> {
             MisfirePolicy::FireOnce => vec![last],
             MisfirePolicy::CatchUp { cap, window } => {
                 let too_old = input.now.minus(window).minus(INSTANT).max(input.recorded_through);
+                // Due times rise with their fires, so the last that happened before may be due after.
+                let over = input.timeline.latest_runs(input.recorded_through, too_old, 1).pop();
+                let over = over.filter(|fire| input.timeline.due_at(*fire) > too_old);
+                let after = over.map_or(too_old, |fire| fire.minus(INSTANT));
                 let count = self.runs_left().min(cap as usize);
-                input.timeline.latest_runs(too_old, last, count)
+                input.timeline.latest_runs(after, last, count)
             }
             MisfirePolicy::Skip => Vec::new(),
         }
@@ -265,7 +301,9 @@ impl<'a> Backlog<'a> {
     /// missed and the policy then has it, or another in its place, no longer run.
     fn valid_until(&self, on_time: &[Timestamp]) -> Timestamp {
         let grace = self.input.grace;
-        let until_missed = |fire: Option<&Timestamp>| fire.map_or(Timestamp::MAX, |fire| fire.plus(grace));
+        let due = |fire: &Timestamp| self.input.timeline.due_at(*fire);
+        let until_missed =
+            |fire: Option<&Timestamp>| fire.map_or(Timestamp::MAX, |fire| due(fire).plus(grace));
         match self.input.misfire {
             // A single fire that becomes missed is the latest and still runs; of several, the first would not.
             MisfirePolicy::FireOnce => match on_time {
@@ -277,8 +315,8 @@ impl<'a> Backlog<'a> {
                 let spare = (cap as usize).saturating_sub(self.missed.len());
                 let too_many = until_missed(on_time.get(spare));
                 let too_old = match (self.missed.first(), on_time.first()) {
-                    (Some(oldest), _) => oldest.plus(window),
-                    (None, Some(oldest)) => oldest.plus(window.max(grace)),
+                    (Some(oldest), _) => due(oldest).plus(window),
+                    (None, Some(oldest)) => due(oldest).plus(window.max(grace)),
                     (None, None) => Timestamp::MAX,
                 };
                 too_many.min(too_old)

@@ -5,7 +5,7 @@ use chrono::{DateTime, FixedOffset, SecondsFormat};
 use super::cron::CronExpr;
 use super::fires::{CronFires, GapPolicy, RepeatPolicy};
 use super::zone::Zone;
-use super::{Bounds, Fire, Schedule};
+use super::{Bounds, Fire, Flex, Schedule};
 use crate::time::{Span, Timestamp};
 
 /// The most fires that one preview shows.
@@ -20,6 +20,9 @@ pub struct PreviewedFire {
     pub local: String,
     /// What a clock change did to this fire and why; `None` where it did nothing.
     pub note: Option<String>,
+    /// When it is due, in UTC, where that is at a place in a flex window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub due: Option<String>,
 }
 
 /// The first `count` fires of an expression after an instant, at most [`PREVIEW_MAX`]; fewer where there are no more.
@@ -33,7 +36,7 @@ pub fn preview(
     count: usize,
 ) -> Vec<PreviewedFire> {
     let fires = CronFires::new(expr, zone, gap, repeat);
-    fires.after(after).take(count.min(PREVIEW_MAX)).filter_map(|fire| show(&fire, zone)).collect()
+    fires.after(after).take(count.min(PREVIEW_MAX)).filter_map(|fire| show(&fire, zone, None)).collect()
 }
 
 /// The same for any schedule within its bounds, of which `runs` fires have run already. One without a zone is shown in
@@ -42,6 +45,7 @@ pub fn preview(
 pub fn preview_schedule(
     schedule: &Schedule,
     bounds: &Bounds,
+    flex: Flex,
     runs: u64,
     after: Timestamp,
     count: usize,
@@ -52,17 +56,21 @@ pub fn preview_schedule(
     let count = count.min(PREVIEW_MAX).min(left);
     let is_within = |at: Timestamp| bounds.end.is_none_or(|end| at <= end);
     let after = bounds.start.map_or(after, |start| after.max(start.minus(Span::from_micros(1))));
+    let due = |fire: Timestamp| {
+        let next = || bounds.next_fire_after(schedule, fire);
+        (!flex.is_none()).then(|| fire.plus(flex.offset(fire, next())))
+    };
     if let Schedule::Cron { expr, zone, gap, repeat } = schedule {
         let fires = CronFires::new(expr, *zone, *gap, *repeat);
         let within = fires.after(after).take_while(|fire| is_within(fire.at));
-        return within.take(count).filter_map(|fire| show(&fire, *zone)).collect();
+        return within.take(count).filter_map(|fire| show(&fire, *zone, due(fire.at))).collect();
     }
     let fires = core::iter::successors(schedule.next_fire_after(after), |at| schedule.next_fire_after(*at));
     let within = fires.take_while(|at| is_within(*at));
-    within.take(count).filter_map(|at| show(&Fire { at, note: None }, Zone::UTC)).collect()
+    within.take(count).filter_map(|at| show(&Fire { at, note: None }, Zone::UTC, due(at))).collect()
 }
 
-fn show(fire: &Fire, zone: Zone) -> Option<PreviewedFire> {
+fn show(fire: &Fire, zone: Zone, due: Option<Timestamp>) -> Option<PreviewedFire> {
     let utc = fire.at.to_utc()?;
     // RFC 3339 offsets have no seconds. Where history's offsets do, the nearest minute is shown
     // and the time moved with it, so that the text still names the instant.
@@ -72,6 +80,7 @@ fn show(fire: &Fire, zone: Zone) -> Option<PreviewedFire> {
         utc: utc.to_rfc3339_opts(SecondsFormat::AutoSi, true),
         local: DateTime::to_rfc3339_opts(&utc.with_timezone(&offset), SecondsFormat::AutoSi, false),
         note: fire.note.map(|note| note.to_string()),
+        due: due.map(|due| due.to_string()),
     })
 }
 
@@ -84,7 +93,7 @@ mod tests {
     }
 
     fn utc(schedule: &Schedule, bounds: &Bounds, runs: u64, after: &str, count: usize) -> Vec<String> {
-        let shown = preview_schedule(schedule, bounds, runs, at(after), count);
+        let shown = preview_schedule(schedule, bounds, Flex::NONE, runs, at(after), count);
         shown.into_iter().map(|fire| fire.utc).collect()
     }
 
@@ -116,10 +125,12 @@ mod tests {
             repeat: None,
         };
         let limited = Bounds { max_runs: Some(3), ..Bounds::default() };
-        let shown = preview_schedule(&nightly, &limited, 1, at("2026-03-27T12:00:00Z"), 9);
+        let shown = preview_schedule(&nightly, &limited, Flex::NONE, 1, at("2026-03-27T12:00:00Z"), 9);
         let local: Vec<&str> = shown.iter().map(|fire| fire.local.as_str()).collect();
         assert_eq!(local, ["2026-03-28T02:30:00+01:00", "2026-03-29T03:00:00+02:00"]);
         assert!(shown[0].note.is_none() && shown[1].note.is_some(), "{shown:?}");
-        assert!(preview_schedule(&nightly, &limited, 3, at("2026-03-27T12:00:00Z"), 9).is_empty());
+        assert!(
+            preview_schedule(&nightly, &limited, Flex::NONE, 3, at("2026-03-27T12:00:00Z"), 9).is_empty()
+        );
     }
 }

@@ -7,11 +7,13 @@
 //! open, so the version in force has no nominal fires while it is paused. `max_runs` counts over the life of the job,
 //! so the version in force alone says what it is.
 //!
+//! A fire is *due* at its place in the flex window of its version (`flex`), or, where none has one, when it happens.
+//!
 //! Must stay true: nearly every job has one version that matters, and pays for no other. Where there are several, the
 //! work depends on their number and on what is returned, never on how many fires lie in between.
 
-use super::{Bounds, Schedule};
-use crate::id::JobVersion;
+use super::{Bounds, Flex, Schedule};
+use crate::id::{JobId, JobVersion};
 use crate::job::{JobDefinition, Standing, Unreadable};
 use crate::store::reply::{DueJob, EarlierVersion};
 use crate::time::{Span, Timestamp};
@@ -29,18 +31,22 @@ pub struct Piece<'a> {
     pub schedule: &'a Schedule,
     /// Its bounds.
     pub bounds: &'a Bounds,
+    /// The window in which its fires are due.
+    pub flex: Flex,
 }
 
 impl<'a> Piece<'a> {
     /// The piece of a version with this definition.
     #[must_use]
     pub const fn of(
+        job: JobId,
         version: JobVersion,
         effective_from: Timestamp,
         standing: Standing,
         definition: &'a JobDefinition,
     ) -> Self {
-        Self { version, effective_from, standing, schedule: &definition.schedule, bounds: &definition.bounds }
+        let (schedule, bounds) = (&definition.schedule, &definition.bounds);
+        Self { version, effective_from, standing, schedule, bounds, flex: Flex::of(job, definition.flex) }
     }
 }
 
@@ -95,7 +101,7 @@ impl<'a> Timeline<'a> {
         Self { earlier, current }
     }
 
-    /// A timeline of one active version that has always been in force.
+    /// A timeline of one active version that has always been in force, whose fires are due when they happen.
     #[must_use]
     pub const fn of_one(schedule: &'a Schedule, bounds: &'a Bounds) -> Self {
         let current = Piece {
@@ -104,6 +110,7 @@ impl<'a> Timeline<'a> {
             standing: Standing::Active,
             schedule,
             bounds,
+            flex: Flex::NONE,
         };
         Self { earlier: Vec::new(), current }
     }
@@ -112,10 +119,14 @@ impl<'a> Timeline<'a> {
     ///
     /// # Errors
     /// [`Unreadable`]: an earlier version that matters cannot be read.
-    pub fn of_versions(earlier: &'a [EarlierVersion], current: Piece<'a>) -> Result<Self, Unreadable> {
+    pub fn of_versions(
+        job: JobId,
+        earlier: &'a [EarlierVersion],
+        current: Piece<'a>,
+    ) -> Result<Self, Unreadable> {
         let piece = |version: &'a EarlierVersion| {
             let definition = version.definition.read().map_err(Unreadable::clone)?;
-            Ok(Piece::of(version.version, version.effective_from, version.standing, definition))
+            Ok(Piece::of(job, version.version, version.effective_from, version.standing, definition))
         };
         Ok(Self { earlier: earlier.iter().map(piece).collect::<Result<_, Unreadable>>()?, current })
     }
@@ -125,8 +136,8 @@ impl<'a> Timeline<'a> {
     /// # Errors
     /// [`Unreadable`]: an earlier version that matters cannot be read.
     pub fn of_due(job: &'a DueJob, definition: &'a JobDefinition) -> Result<Self, Unreadable> {
-        let current = Piece::of(job.version, job.effective_from, job.standing, definition);
-        Self::of_versions(&job.earlier, current)
+        let current = Piece::of(job.job, job.version, job.effective_from, job.standing, definition);
+        Self::of_versions(job.job, &job.earlier, current)
     }
 
     /// The same without its pauses: for a deliberate bug.
@@ -135,6 +146,26 @@ impl<'a> Timeline<'a> {
             piece.standing = Standing::Active;
         }
         self
+    }
+
+    /// The same without its flex windows: for a deliberate bug.
+    pub(crate) fn never_flexed(mut self) -> Self {
+        for piece in self.earlier.iter_mut().chain(core::iter::once(&mut self.current)) {
+            piece.flex = Flex::NONE;
+        }
+        self
+    }
+
+    /// When a fire is due: at a place of its own in the window of its version, and no later than that decides.
+    #[must_use]
+    pub fn due_at(&self, fire: Timestamp) -> Timestamp {
+        let Some(stretch) = self.stretches().find(|stretch| fire <= stretch.through) else { return fire };
+        let flex = stretch.piece.flex;
+        if flex.is_none() || !Self::runs(&stretch) {
+            return fire;
+        }
+        let next = stretch.piece.bounds.next_fire_after(stretch.piece.schedule, fire);
+        fire.plus(flex.offset(fire, next)).min(stretch.through)
     }
 
     /// Whether `runs` runs leave no more.

@@ -237,7 +237,7 @@ impl Materialiser {
             match reply {
                 MaterialiseReply::Applied(made) => {
                     if let Some(next) = job.item.next_fire_time {
-                        again = again.min(turn.when(store_now, next));
+                        again = again.min(turn.when(store_now, next.plus(job.item.next_flex)));
                     }
                     skipped += job.item.skipped.len();
                     let made = dispatches_of(job).zip(made).filter(|(_, made)| match made {

@@ -54,6 +54,9 @@ pub(super) fn plan(turn: &Turn<'_>, job: &DueJob, store_now: Timestamp) -> Plan 
         Ok(timeline) if turn.has(Bug::PausedFiresRun) => {
             Plan::Record(record(turn, job, definition, &timeline.never_paused(), store_now))
         }
+        Ok(timeline) if turn.has(Bug::FlexIsIgnored) => {
+            Plan::Record(record(turn, job, definition, &timeline.never_flexed(), store_now))
+        }
         Ok(timeline) => Plan::Record(record(turn, job, definition, &timeline, store_now)),
         Err(unreadable) => Plan::PutOff(put_off(job, &unreadable)),
     }
@@ -99,7 +102,7 @@ fn record(
             id: occurrence.execution_id(job.job),
             version: version_at(fire),
             fire,
-            due_at: fire,
+            due_at: timeline.due_at(fire),
             key: if turn.has(Bug::KeyPerJob) {
                 job.job.to_string().into()
             } else {
@@ -126,6 +129,7 @@ fn record(
             .collect(),
         recorded_through: plan.recorded_through,
         next_fire_time: plan.next_fire,
+        next_flex: plan.next_flex,
         valid_until: plan.valid_until,
     };
     PlannedJob {

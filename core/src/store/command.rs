@@ -101,9 +101,8 @@ pub enum Command {
     SetLimit(SetLimit),
 }
 
-/// [`Command::Heartbeat`]: upserts the node's row (`started_at` is kept), then lists live schedulers: active
-/// ones with `seen_at + live_within ≥ now` and at most
-/// [`LIVENESS_AHEAD_MAX`](crate::limits::LIVENESS_AHEAD_MAX) ahead.
+/// [`Command::Heartbeat`]: upserts the node's row (`started_at` is kept), then lists live schedulers: active ones with
+/// `seen_at + live_within ≥ now` and at most [`LIVENESS_AHEAD_MAX`](crate::limits::LIVENESS_AHEAD_MAX) ahead.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Heartbeat {
     /// Who reports.
@@ -135,9 +134,8 @@ pub struct AcquireLeadership {
     pub ttl: Span,
 }
 
-/// [`Command::AcquirePartitions`]: grants the first `limit` free or expired ones by number. Where rows are
-/// still held under this very nonce (and have not lapsed), those are the answer, not extended, and nothing
-/// more is granted.
+/// [`Command::AcquirePartitions`]: grants the first `limit` free or expired ones by number. Where rows are still held
+/// under this very nonce (and have not lapsed), those are the answer, not extended, and nothing more is granted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AcquirePartitions {
     /// Who asks.
@@ -204,7 +202,7 @@ pub struct Materialise {
 ///
 /// Applied: executions that are new (`Pending`, dispatch 1 stamped now, `made_under` the token presented) with
 /// their outbox rows; ranges, unless one with that start exists; on the job `runs` + executions made, the new
-/// watermark and next fire, `next_try_at` = the next fire (kept where there is none), `unreadable` cleared.
+/// watermark and next fire, `next_try_at` = the next fire + `next_flex` (kept where there is none), `unreadable` cleared.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MaterialiseJob {
     /// The job.
@@ -223,6 +221,8 @@ pub struct MaterialiseJob {
     pub recorded_through: Timestamp,
     /// The first nominal fire after it.
     pub next_fire_time: Option<Timestamp>,
+    /// How long after that it is due.
+    pub next_flex: Span,
     /// The latest store time at which this decision is still the right one.
     pub valid_until: Timestamp,
 }
@@ -329,9 +329,8 @@ pub struct OutboxId {
     pub dispatch_no: DispatchNo,
 }
 
-/// [`Command::RemoveOutbox`]: by exact id, without a token. Where the row was at least `grace` old, the
-/// execution's `dispatched_at` becomes now, in the same transaction (if it is still `Pending` and this
-/// is its latest dispatch).
+/// [`Command::RemoveOutbox`]: by exact id, without a token. Where the row was at least `grace` old, the execution's
+/// `dispatched_at` becomes now, in the same transaction (if it is still `Pending` and this is its latest dispatch).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RemoveOutbox {
     /// Confirmed rows.
@@ -496,9 +495,8 @@ pub enum RunOutcome {
     Cancelled,
 }
 
-/// [`Command::DeferExecutions`]: for each that is `Pending`: the waiting reason, `next_try_at = now + delay ×
-/// 2^waits` (at most [`WAIT_DELAY_MAX`](crate::limits::WAIT_DELAY_MAX)), `waits + 1`. One that already waits
-/// is left as it is.
+/// [`Command::DeferExecutions`]: for each that is `Pending`: the waiting reason, `next_try_at = now + delay × 2^waits`
+/// (at most [`WAIT_DELAY_MAX`](crate::limits::WAIT_DELAY_MAX)), `waits + 1`. One that already waits is left as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DeferExecutions {
     /// Which, and why.
@@ -531,7 +529,7 @@ pub struct CreateTenant {
 }
 
 /// [`Command::CreateJob`], planned by `job_plan::plan_create` on a reading of the store's clock. Checked in this
-/// order: tenant, request id, job id, age of the plan. `next_try_at` = the next fire, or `planned_at`.
+/// order: tenant, request id, job id, age of the plan. `next_try_at` = the next fire + `next_flex`, or `planned_at`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CreateJob {
     /// Whose it is.
@@ -549,6 +547,8 @@ pub struct CreateJob {
     pub recorded_through: Timestamp,
     /// The first nominal fire after it.
     pub next_fire_time: Option<Timestamp>,
+    /// How long after that it is due.
+    pub next_flex: Span,
 }
 
 /// A caller's request id, with a digest of what was asked.

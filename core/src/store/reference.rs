@@ -10,7 +10,7 @@
 //! - `sweep`: what is found and repaired. - `operator`: tenants, jobs, triggers, cancels.
 //! - `change_job`: edits, pauses and resumes. - `dead_letters`: replays and purges.
 //! - `overlap`: who holds a job's slot, and what waits for it. - `limit`: concurrency limits.
-//! - `pause`: pauses of tenants and queues.
+//! - `pause`: pauses of tenants and queues. - `failures`: jobs that pause themselves.
 //! - `transition`: the one way in which an execution changes its state. - `refusal`: the record of refusals.
 //!
 //! A command that picks rows picks the first by key. Where several connections act at once a store may pass over
@@ -35,6 +35,7 @@ mod acquire;
 mod change_job;
 mod dead_letters;
 mod dispatch;
+mod failures;
 mod finish;
 mod lease;
 mod limit;

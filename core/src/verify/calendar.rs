@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::id::JobVersion;
+use crate::id::{JobId, JobVersion};
 use crate::job::{JobDefinition, Standing};
 use crate::schedule::{Schedule, Zone};
 use crate::store::row::JobVersionRow;
@@ -135,6 +135,14 @@ impl Calendar {
             Next::Never | Next::NotCounted => Some(false),
             Next::Unreadable => None,
         }
+    }
+
+    /// When a fire of a job is due: at its place in the window of the version that decides, no later than that decides.
+    pub(super) fn due_at(&self, job: JobId, fire: Timestamp) -> Timestamp {
+        let Some(index) = self.index_at(fire) else { return fire };
+        let Some(definition) = &self.0[index].definition else { return fire };
+        let due_at = fire.plus(definition.flex_of(job, fire));
+        due_at.min(self.end(index).minus(Span::from_micros(1))).max(fire)
     }
 
     /// How many fires lie after one instant and before another, counted up to a bound, and the last of those.

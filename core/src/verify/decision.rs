@@ -20,6 +20,8 @@ const ADVICE: &str = "compare the job's definition and the store's clock at that
 struct OpenRange {
     row: SkippedRangeRow,
     definition: Arc<JobDefinition>,
+    /// When the last fire of it was due.
+    last_due_at: Timestamp,
     later_runs: u64,
 }
 
@@ -51,9 +53,9 @@ pub(super) enum Cut {
     Short,
 }
 
-/// Whether a fire counts as missed when it is recorded at an instant.
-pub(super) fn is_missed(definition: &JobDefinition, fire: Timestamp, recorded_at: Timestamp) -> bool {
-    recorded_at > fire.plus(definition.grace())
+/// Whether a fire that was due at an instant counts as missed when it is recorded at another.
+pub(super) fn is_missed(definition: &JobDefinition, due_at: Timestamp, recorded_at: Timestamp) -> bool {
+    recorded_at > due_at.plus(definition.grace())
 }
 
 impl Decision {
@@ -67,20 +69,25 @@ impl Decision {
         self.at
     }
 
-    /// A fire that ran.
-    pub(super) fn ran(&mut self, fire: Timestamp, definition: Option<&Arc<JobDefinition>>) {
+    /// A fire that ran, and when it was due.
+    pub(super) fn ran(&mut self, due_at: Timestamp, definition: Option<&Arc<JobDefinition>>) {
         for range in &mut self.ranges {
             range.later_runs += 1;
         }
         if let Some(definition) = definition {
             self.policy = Some(definition.misfire);
-            self.missed += u64::from(is_missed(definition, fire, self.at));
+            self.missed += u64::from(is_missed(definition, due_at, self.at));
         }
     }
 
-    /// A range that was passed over, decided by this definition.
-    pub(super) fn passed_over(&mut self, row: SkippedRangeRow, definition: Arc<JobDefinition>) {
-        self.ranges.push(OpenRange { row, definition, later_runs: 0 });
+    /// A range that was passed over, decided by this definition, and when the last fire of it was due.
+    pub(super) fn passed_over(
+        &mut self,
+        row: SkippedRangeRow,
+        definition: Arc<JobDefinition>,
+        last_due_at: Timestamp,
+    ) {
+        self.ranges.push(OpenRange { row, definition, last_due_at, later_runs: 0 });
     }
 
     /// Judges it.
@@ -120,13 +127,13 @@ impl Decision {
 
 /// Why a range should not have been passed over.
 fn unjustified(range: &OpenRange, judged: Judged) -> Option<String> {
-    let OpenRange { row, definition, later_runs } = range;
+    let OpenRange { row, definition, last_due_at, later_runs } = range;
     let runs_ended = definition.bounds.exhausted_by(judged.runs);
     let justified = match definition.misfire {
         MisfirePolicy::Skip => true,
         MisfirePolicy::FireOnce => *later_runs >= 1,
         MisfirePolicy::CatchUp { cap, window } => {
-            row.decided_at.since(row.through) > window || *later_runs >= u64::from(cap) || runs_ended
+            row.decided_at.since(*last_due_at) > window || *later_runs >= u64::from(cap) || runs_ended
         }
     };
     (!justified).then(|| {

@@ -215,6 +215,19 @@ impl JobWalk {
             ));
         }
         let decides = self.calendar.index_at(fire.fire).map(|index| self.calendar.piece(index));
+        if let Some(own) = decides.and_then(|decides| decides.definition.as_deref())
+            && fire.due_at >= fire.fire
+        {
+            // What was made before its version ended knew of no end.
+            let open = fire.fire.plus(own.flex_of(job, fire.fire));
+            let closed = self.calendar.due_at(job, fire.fire);
+            if fire.due_at != open && fire.due_at != closed {
+                made_up(format!(
+                    "the fire of {} was made due at {}, and by its flex window of {} it is due at {open}",
+                    fire.fire, fire.due_at, own.flex
+                ));
+            }
+        }
         if let Some(decides) = decides.filter(|decides| fire.job_version != decides.version) {
             made_up(format!(
                 "the fire of {} was made under version {}, and version {} was in force then",
@@ -240,7 +253,7 @@ impl JobWalk {
         let definition = self.in_force_at(fire.materialised_at);
         if let Some(definition) = &definition
             && definition.misfire == MisfirePolicy::Skip
-            && is_missed(definition, fire.fire, fire.materialised_at)
+            && is_missed(definition, fire.due_at, fire.materialised_at)
             && fire.was_to_run()
         {
             made_up(format!(
@@ -252,7 +265,7 @@ impl JobWalk {
         if fire.was_to_run() {
             self.runs += 1;
             if let Some(decision) = &mut self.decision {
-                decision.ran(fire.fire, definition.as_ref());
+                decision.ran(fire.due_at, definition.as_ref());
             }
         }
         self.reach(fire.fire);
@@ -345,9 +358,10 @@ impl JobWalk {
 
     /// A missed fire was late, and the policy says what becomes of it.
     fn check_late(&mut self, seen: &mut Seen<'_>, range: SkippedRangeRow, definition: Arc<JobDefinition>) {
-        if is_missed(&definition, range.through, range.decided_at) {
+        let last_due_at = self.calendar.due_at(self.id(), range.through);
+        if is_missed(&definition, last_due_at, range.decided_at) {
             if let Some(decision) = &mut self.decision {
-                decision.passed_over(range, definition);
+                decision.passed_over(range, definition, last_due_at);
             }
             return;
         }

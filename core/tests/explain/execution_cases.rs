@@ -154,6 +154,18 @@ fn pending() -> Vec<(&'static str, ExecutionFacts)> {
             made().with(|facts| facts.partition_lease.expires_at = at("11:00:00")),
         ),
         (
+            "pending_after_its_place_in_a_flex_window",
+            made().later("09:00:38").with(|facts| {
+                facts.definition = with_policies(r#","flex_ms":60000"#);
+                facts.execution.due_at = at("09:00:37");
+                facts.execution.materialised_at = at("09:00:37.012");
+                facts.execution.dispatched_at = Some(at("09:00:37.012"));
+                facts.outbox[0].created_at = at("09:00:37.012");
+                facts.outbox[0].next_try_at = at("09:00:37.012");
+                facts.partition_lease.expires_at = at("09:00:44");
+            }),
+        ),
+        (
             "pending_triggered",
             made().with(|facts| {
                 facts.execution.occurrence = Occurrence::Manual { key: "order-42".into() };

@@ -98,6 +98,29 @@ fn fires() -> Vec<(&'static str, JobFacts)> {
             }),
         ),
         (
+            "job_paused_after_failures",
+            with(standing(with_policies(r#","pause_after_failures":2"#)), |facts| {
+                facts.job.standing = Standing::Paused;
+                facts.job.next_fire_time = None;
+                facts.standing = StandingSaid {
+                    at: at("09:00:31"),
+                    actor: Some("fencepost".into()),
+                    reason: Some(
+                        "2 executions in a row failed: …; the last error: connection refused".into(),
+                    ),
+                };
+                facts.executions =
+                    vec![fired("09:00:00", S::DeadLettered), fired("08:59:00", S::DeadLettered)];
+            }),
+        ),
+        (
+            "job_within_a_flex_window",
+            with(standing(with_policies(r#","flex_ms":60000"#)), |facts| {
+                facts.now = at("09:01:00.002");
+                facts.partition_lease.expires_at = at("09:01:08");
+            }),
+        ),
+        (
             "job_between_owners",
             with(standing(with_policies("")), |facts| facts.partition_lease.expires_at = at("09:00:20")),
         ),

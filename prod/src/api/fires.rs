@@ -8,7 +8,7 @@ use axum::http::HeaderMap;
 use fencepost_core::id::JobId;
 use fencepost_core::job::JobDefinition;
 use fencepost_core::ledger::LedgerEntry;
-use fencepost_core::schedule::{PREVIEW_MAX, PreviewedFire, TZDATA_VERSION, preview_schedule};
+use fencepost_core::schedule::{Flex, PREVIEW_MAX, PreviewedFire, TZDATA_VERSION, preview_schedule};
 use fencepost_core::store::command::Command;
 use fencepost_core::time::Timestamp;
 use serde::Serialize;
@@ -35,12 +35,22 @@ pub(super) struct FiresView {
     /// The time-zone data by which they were worked out.
     #[schema(value_type = String)]
     tzdata: &'static str,
+    /// Of a definition that is not stored and has a flex window: how long that is. At which place in it a fire is due
+    /// (`due` of the fires of a job) hangs on the job's id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flex_ms: Option<u64>,
 }
 
 /// What a preview is asked for.
 struct Ask {
     after: Timestamp,
     count: usize,
+}
+
+/// Whose fires are shown.
+enum Of {
+    Job { id: JobId, runs: u64 },
+    Definition,
 }
 
 impl Ask {
@@ -59,9 +69,14 @@ impl Ask {
         Ok(Self { after, count: count.unwrap_or(COUNT_DEFAULT) })
     }
 
-    fn show(&self, definition: &JobDefinition, runs: u64) -> Json<FiresView> {
-        let fires = preview_schedule(&definition.schedule, &definition.bounds, runs, self.after, self.count);
-        Json(FiresView { fires, after: self.after, tzdata: TZDATA_VERSION })
+    fn show(&self, definition: &JobDefinition, of: Of) -> Json<FiresView> {
+        let (runs, flex, flex_ms) = match of {
+            Of::Job { id, runs } => (runs, Flex::of(id, definition.flex), None),
+            Of::Definition => (0, Flex::NONE, Some(definition.flex.as_millis()).filter(|flex| *flex > 0)),
+        };
+        let (schedule, bounds) = (&definition.schedule, &definition.bounds);
+        let fires = preview_schedule(schedule, bounds, flex, runs, self.after, self.count);
+        Json(FiresView { fires, after: self.after, tzdata: TZDATA_VERSION, flex_ms })
     }
 }
 
@@ -89,7 +104,7 @@ pub(super) async fn of_job(
     if !view.fires() {
         ask.count = 0;
     }
-    Ok(ask.show(definition, view.runs()))
+    Ok(ask.show(definition, Of::Job { id: job, runs: view.runs() }))
 }
 
 /// Preview the next fires of a definition as it would be created. Nothing is stored.
@@ -104,7 +119,7 @@ pub(super) async fn of_definition(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<FiresView>, Problem> {
     let definition = JobDefinition::parse(&json_body(&headers, body)?)?;
-    Ok(Ask::read(&state, query.as_deref()).await?.show(&definition, 0))
+    Ok(Ask::read(&state, query.as_deref()).await?.show(&definition, Of::Definition))
 }
 
 /// A page of a job's ledger.

@@ -8,12 +8,14 @@ use fencepost_core::id::JobVersion;
 use fencepost_core::limits::{PLAN_AGE_MAX, UNRECORDED_VERSIONS_MAX};
 use fencepost_core::store::command::{ChangeJob, JobChange};
 use fencepost_core::store::reply::{ChangeJobReply, Reply, StoreReply};
+use fencepost_core::store::row::JobRow;
 use fencepost_core::time::Timestamp;
 use sqlx::{Connection, PgConnection};
 
 use super::context::Context;
 use super::fault::Fault;
 use super::notifications::notify;
+use super::outbox::stored_partition;
 use super::read;
 
 /// What a change is decided by.
@@ -83,6 +85,28 @@ async fn change_within(
     reply(ChangeJobReply::Changed { version: version.next() })
 }
 
+/// Pauses a job that is locked and stands as `job` says, as its own policy asks for; unless as many versions as may be
+/// decide about what follows its watermark.
+pub(super) async fn pause_by_policy(
+    conn: &mut PgConnection,
+    plan: &ChangeJob,
+    job: &JobRow,
+    now: i64,
+) -> Result<(), Fault> {
+    let columns = Columns {
+        version: i64::from(job.version.0),
+        state: job.state.name().to_owned(),
+        standing: job.standing.name().to_owned(),
+        standing_since: i64::from(job.standing_since.0),
+        recorded_through: job.recorded_through.as_micros(),
+        partition: stored_partition(job.partition.number()),
+    };
+    if plan.recorded_through.next() < plan.effective_from && is_behind(conn, plan, &columns).await? {
+        return Ok(());
+    }
+    write(conn, plan, &columns, now).await
+}
+
 async fn known_request(conn: &mut PgConnection, ask: &ChangeJob) -> Result<Option<ChangeJobReply>, Fault> {
     let Some(asked) = &ask.request else { return Ok(None) };
     let known = sqlx::query!(
@@ -146,20 +170,25 @@ async fn write(conn: &mut PgConnection, ask: &ChangeJob, job: &Columns, now: i64
         JobChange::Edit(definition) => Some(definition.overlap().name()),
         JobChange::Pause | JobChange::Resume => None,
     };
+    let pause_after = match &ask.change {
+        JobChange::Edit(definition) => definition.pause_after_failures().map(read::stored_count),
+        JobChange::Pause | JobChange::Resume => None,
+    };
     sqlx::query!(
         "WITH changed AS (
            UPDATE job SET version = $2, standing = $3, standing_since = $4, definition = coalesce($5, definition),
              effective_from = $6, recorded_through = $7, next_fire_time = $8::int8,
-             next_try_at = coalesce($8::int8, next_try_at),
+             next_try_at = coalesce($8::int8 + $12::int8, next_try_at),
              unreadable_reason = CASE WHEN $5 IS NULL THEN unreadable_reason END,
              unreadable_schema = CASE WHEN $5 IS NULL THEN unreadable_schema END,
              unreadable_zone_data = CASE WHEN $5 IS NULL THEN unreadable_zone_data END
            WHERE id = $1
            RETURNING id, tenant, version, definition, effective_from, standing, standing_since)
          INSERT INTO job_version (job, tenant, version, definition, effective_from, standing, standing_since, actor,
-           reason, overlap, concurrency_key)
+           reason, overlap, concurrency_key, pause_after)
          SELECT c.id, c.tenant, c.version, c.definition, c.effective_from, c.standing, c.standing_since, $9, $10,
-           coalesce($11, before.overlap), CASE WHEN $11 IS NULL THEN before.concurrency_key ELSE $12 END
+           coalesce($11, before.overlap), CASE WHEN $11 IS NULL THEN before.concurrency_key ELSE $13 END,
+           CASE WHEN $5 IS NULL THEN before.pause_after ELSE $14::int4 END
          FROM changed c JOIN job_version before ON before.job = $1 AND before.version = $2 - 1",
         ask.job.as_uuid(),
         version,
@@ -172,7 +201,9 @@ async fn write(conn: &mut PgConnection, ask: &ChangeJob, job: &Columns, now: i64
         ask.actor.as_deref(),
         ask.reason.as_deref(),
         overlap,
+        ask.next_flex.as_i64(),
         key,
+        pause_after,
     )
     .execute(&mut *conn)
     .await?;

@@ -1,7 +1,8 @@
 //! The ends of runs.
 //!
 //! Completions, which are nearly all, are one compare-and-set `UPDATE` over the batch. Everything else, what gives the
-//! slot of a job back whose overlap is limited (its row is locked first, and what waits for the slot is lifted), and
+//! slot of a job back whose overlap is limited (its row is locked first, and what waits for the slot is lifted), what
+//! ends of a job that pauses itself after so many failures (likewise), and
 //! what that did not touch, goes through rows under lock: attempts and dead letters are recorded, resends
 //! are recognised by (token, outcome), and refusals are recorded.
 
@@ -17,6 +18,7 @@ use sqlx::{Connection, PgConnection};
 
 use super::context::{Context, micros};
 use super::endings::{Attempts, DeadLetters};
+use super::failures;
 use super::fault::Fault;
 use super::limits;
 use super::locked::{LockedExecution, LockedExecutions};
@@ -69,7 +71,8 @@ async fn complete(
                  CASE WHEN i.ago IS NULL THEN e.started_at END)
            FROM clock c, unnest($2::uuid[], $3::int8[], $4::int8[]) AS i (id, token, ago)
            WHERE e.id = ANY (ARRAY[i.id]) AND e.state = 'running' AND e.token = i.token
-             AND (SELECT v.job FROM job_version v WHERE v.job = e.job AND v.overlap <> 'allow' LIMIT 1) IS NULL
+             AND (SELECT v.job FROM job_version v WHERE v.job = e.job
+               AND (v.overlap <> 'allow' OR v.pause_after IS NOT NULL) LIMIT 1) IS NULL
              AND (SELECT l.tenant FROM concurrency_limit l WHERE l.tenant = e.tenant AND l.max_running IS NOT NULL
                LIMIT 1) IS NULL
            RETURNING e.id, e.tenant, c.now),
@@ -103,7 +106,7 @@ async fn finish_under_lock(
     let items = || open.iter().map(|at| &ask.items[*at]);
     let mut tx = conn.begin().await?;
     let limited = limits::lock_tenants(&mut tx, items().map(|item| item.run.execution)).await?;
-    let judged = overlap::lock_jobs(&mut tx, items().map(|item| item.run.execution)).await?;
+    let judged = overlap::lock_jobs_of_ends(&mut tx, items().map(|item| item.run.execution)).await?;
     let mut rows = LockedExecutions::lock(&mut tx, items().map(|item| item.run.execution)).await?;
     let now = match now {
         Some(now) => now,
@@ -123,10 +126,11 @@ async fn finish_under_lock(
         });
     }
     rows.write(&mut tx).await?;
-    let freed = overlap::among(&judged, rows.freed(items().map(|item| item.run.execution)));
+    let freed = overlap::among(&judged.all, rows.freed(items().map(|item| item.run.execution)));
     overlap::lift(&mut tx, &freed, now).await?;
     let ended = rows.ended_runs(items().map(|item| item.run.execution));
     limits::give_back(&mut tx, &limited, &ended, now).await?;
+    failures::judge(&mut tx, &judged.by_failures, &rows.failed(), now).await?;
     ending.attempts.record(&mut tx, now).await?;
     ending.dead_letters.record(&mut tx, now).await?;
     ending.refusals.record(&mut tx, now).await?;

@@ -92,7 +92,7 @@ async fn insert_job(conn: &mut PgConnection, ask: &CreateJob, now: i64) -> Resul
         "INSERT INTO job (id, tenant, partition, version, state, standing, standing_since, definition, effective_from,
            recorded_through, next_fire_time, next_try_at, runs, created_at)
          VALUES ($1, $2, $3, $4, 'active', 'active', $4, $5, $6::int8, $7, $8::int8,
-           coalesce($8::int8, $6::int8), 0, $6::int8)
+           coalesce($8::int8 + $9::int8, $6::int8), 0, $6::int8)
          ON CONFLICT (id) DO NOTHING",
         ask.job.as_uuid(),
         ask.tenant.as_uuid(),
@@ -102,6 +102,7 @@ async fn insert_job(conn: &mut PgConnection, ask: &CreateJob, now: i64) -> Resul
         ask.planned_at.as_micros(),
         ask.recorded_through.as_micros(),
         ask.next_fire_time.map(Timestamp::as_micros),
+        ask.next_flex.as_i64(),
     )
     .execute(&mut *conn)
     .await?;
@@ -110,8 +111,8 @@ async fn insert_job(conn: &mut PgConnection, ask: &CreateJob, now: i64) -> Resul
     }
     sqlx::query!(
         "INSERT INTO job_version (job, version, tenant, definition, effective_from, standing, standing_since, overlap,
-           concurrency_key)
-         VALUES ($1, $2, $3, $4, $5, 'active', $2, $6, $7)",
+           concurrency_key, pause_after)
+         VALUES ($1, $2, $3, $4, $5, 'active', $2, $6, $7, $8)",
         ask.job.as_uuid(),
         i64::from(JobVersion::FIRST.0),
         ask.tenant.as_uuid(),
@@ -119,6 +120,7 @@ async fn insert_job(conn: &mut PgConnection, ask: &CreateJob, now: i64) -> Resul
         ask.planned_at.as_micros(),
         ask.definition.overlap().name(),
         ask.definition.concurrency_key().map(|key| &**key),
+        ask.definition.pause_after_failures().map(read::stored_count),
     )
     .execute(&mut *conn)
     .await?;

@@ -21,6 +21,7 @@ use uuid::Uuid;
 use super::context::Context;
 use super::fault::Fault;
 use super::locked::LockedExecutions;
+use super::notifications::notify;
 use super::{outbox, read};
 
 /// What of an execution its limits are counted by.
@@ -195,7 +196,7 @@ impl Waiting {
     }
 }
 
-/// Each gets its next dispatch, in the name of its node. Whoever was dispatched meanwhile, by the owner's scan, has it.
+/// Each gets its next dispatch, in the name of its node, and the owner of its partition hears of it. Whoever was dispatched meanwhile, by the owner's scan, has it.
 async fn dispatch(conn: &mut PgConnection, lifted: &[(ExecutionId, NodeId)], now: i64) -> Result<(), Fault> {
     if lifted.is_empty() {
         return Ok(());
@@ -213,6 +214,9 @@ async fn dispatch(conn: &mut PgConnection, lifted: &[(ExecutionId, NodeId)], now
     rows.write(conn).await?;
     for (row, node) in &made {
         outbox::insert(conn, *node, &[row], now).await?;
+    }
+    for partition in made.iter().map(|(row, _)| row.partition).collect::<BTreeSet<_>>() {
+        notify(conn, partition).await?;
     }
     Ok(())
 }

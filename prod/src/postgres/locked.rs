@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fencepost_core::execution::{CancelState, ExecutionState, LeaseSign, SkipReason, WaitReason};
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{DispatchNo, EffectId, ExecutionId, JobId, NodeId, TenantId};
+use fencepost_core::job::failures::is_failure;
 use fencepost_core::limits::WAIT_DELAY_MAX;
 use fencepost_core::retry::doubled;
 use fencepost_core::store::command::OutboxId;
@@ -204,6 +205,13 @@ impl LockedExecutions {
             }
         }
         freed
+    }
+
+    /// The jobs of which one of these failed for good under this lock.
+    pub(super) fn failed(&self) -> BTreeSet<JobId> {
+        let was_live = |id| self.before.get(id).is_some_and(|row| !row.state.is_terminal());
+        let failed = self.after.iter().filter(|(id, row)| is_failure(row.state) && was_live(*id));
+        failed.map(|(_, row)| row.job).collect()
     }
 
     /// Writes those that changed.

@@ -104,10 +104,10 @@ async fn advance(
     // `IS NOT DISTINCT FROM`, so that the index of due jobs is not offered for what is found by id.
     let rows = sqlx::query!(
         "UPDATE job j SET recorded_through = i.recorded_through, next_fire_time = i.next_fire_time,
-           next_try_at = coalesce(i.next_fire_time, j.next_try_at), runs = j.runs + i.runs,
+           next_try_at = coalesce(i.next_fire_time + i.next_flex, j.next_try_at), runs = j.runs + i.runs,
            unreadable_reason = NULL, unreadable_schema = NULL, unreadable_zone_data = NULL
-         FROM unnest($1::uuid[], $2::int2[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::int8[])
-           AS i (id, partition, version, expected_fire, recorded_through, next_fire_time, runs)
+         FROM unnest($1::uuid[], $2::int2[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::int8[], $8::int8[])
+           AS i (id, partition, version, expected_fire, recorded_through, next_fire_time, runs, next_flex)
          WHERE j.id = ANY (ARRAY[i.id]) AND j.partition = i.partition AND j.state = 'active' AND j.version = i.version
            AND j.next_fire_time IS NOT DISTINCT FROM i.expected_fire
          RETURNING j.id, j.tenant",
@@ -119,6 +119,7 @@ async fn advance(
         &items().map(|item| item.next_fire_time.map(Timestamp::as_micros)).collect::<Vec<_>>()
             as &[Option<i64>],
         &items().map(|item| stored_len(item.executions.len())).collect::<Vec<_>>(),
+        &items().map(|item| item.next_flex.as_i64()).collect::<Vec<_>>(),
     )
     .fetch_all(conn)
     .await?;

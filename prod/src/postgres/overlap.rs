@@ -46,6 +46,50 @@ pub(super) async fn lock_jobs(
     Ok(jobs.into_iter().map(JobId::from_uuid).collect())
 }
 
+/// Locks the jobs of these executions that have a version which judges what ends: by what it frees, or by how often it
+/// fails. By id.
+pub(super) async fn lock_jobs_of_ends(
+    conn: &mut PgConnection,
+    executions: impl IntoIterator<Item = ExecutionId>,
+) -> Result<EndsJudged, Fault> {
+    let ids: Vec<Uuid> = executions.into_iter().map(ExecutionId::as_uuid).collect();
+    if ids.is_empty() {
+        return Ok(EndsJudged::default());
+    }
+    let jobs = sqlx::query!(
+        r#"SELECT j.id, (
+             SELECT p.job FROM job_version p WHERE p.job = j.id AND p.pause_after IS NOT NULL LIMIT 1
+           ) IS NOT NULL AS "pauses!"
+           FROM job j
+           WHERE j.id = ANY (ARRAY(
+             SELECT e.job FROM unnest($1::uuid[]) AS i (id) JOIN execution e ON e.id = ANY (ARRAY[i.id])
+             WHERE (SELECT v.job FROM job_version v WHERE v.job = e.job
+                    AND (v.overlap <> 'allow' OR v.pause_after IS NOT NULL) LIMIT 1) IS NOT NULL))
+           ORDER BY j.id FOR NO KEY UPDATE OF j"#,
+        &ids,
+    )
+    .fetch_all(conn)
+    .await?;
+    let mut judged = EndsJudged::default();
+    for row in jobs {
+        let job = JobId::from_uuid(row.id);
+        judged.all.insert(job);
+        if row.pauses {
+            judged.by_failures.insert(job);
+        }
+    }
+    Ok(judged)
+}
+
+/// Jobs that are locked, and what their ends decide.
+#[derive(Default)]
+pub(super) struct EndsJudged {
+    /// All of them.
+    pub(super) all: BTreeSet<JobId>,
+    /// Those with a version that pauses them after so many failures.
+    pub(super) by_failures: BTreeSet<JobId>,
+}
+
 /// Of the slots that were given back, those of these jobs.
 pub(super) fn among(judged: &BTreeSet<JobId>, mut freed: BTreeMap<JobId, NodeId>) -> BTreeMap<JobId, NodeId> {
     freed.retain(|job, _| judged.contains(job));

@@ -17,6 +17,7 @@ use sqlx::{Connection, PgConnection};
 
 use super::context::Context;
 use super::endings::{Attempts, DeadLetters};
+use super::failures;
 use super::fault::Fault;
 use super::guard::Guards;
 use super::limits;
@@ -43,7 +44,7 @@ pub(super) async fn repair(
     }
     let executions: BTreeSet<ExecutionId> = ask.items.iter().filter_map(execution_of).collect();
     let limited = limits::lock_tenants(&mut tx, ask.items.iter().filter_map(taken_over)).await?;
-    let judged = overlap::lock_jobs(&mut tx, ask.items.iter().filter_map(taken_over)).await?;
+    let judged = overlap::lock_jobs_of_ends(&mut tx, ask.items.iter().filter_map(taken_over)).await?;
     let locked = LockedExecutions::lock(&mut tx, executions.iter().copied()).await?;
     let mut repairs = Repairs {
         now: Timestamp::EPOCH,
@@ -67,11 +68,14 @@ pub(super) async fn repair(
             *reply = RepairItemReply::Moved;
         }
     }
-    let freed = overlap::among(&judged, repairs.executions.freed(ask.items.iter().filter_map(taken_over)));
+    let freed =
+        overlap::among(&judged.all, repairs.executions.freed(ask.items.iter().filter_map(taken_over)));
     let ended = repairs.executions.ended_runs(ask.items.iter().filter_map(taken_over));
+    let failed = repairs.executions.failed();
     repairs.write(&mut tx, ask.node, now).await?;
     overlap::lift(&mut tx, &freed, now).await?;
     limits::give_back(&mut tx, &limited, &ended, now).await?;
+    failures::judge(&mut tx, &judged.by_failures, &failed, now).await?;
     tx.commit().await?;
     Ok(cx.reply(now, Reply::Repaired(RepairReply::Applied(replies))))
 }

@@ -53,6 +53,9 @@ impl Ledger {
         if fire > commit.now || row.due_at > commit.now {
             return Err(phantom("it was not due yet"));
         }
+        if row.due_at != self.due(mirror, row.job, fire) {
+            return Err(phantom("it is due at another instant than its place in the flex window"));
+        }
         if version.standing == Standing::Paused {
             return Err(commit.broke(Invariant::PausedIsSilent, || {
                 format!("{fire} of {} became an execution, and the job was paused then", row.job)
@@ -78,7 +81,7 @@ impl Ledger {
         if in_force.bounds.max_runs.is_some_and(|most| *runs > most) {
             return Err(phantom("the job has had its number of runs"));
         }
-        if in_force.misfire == MisfirePolicy::Skip && is_missed(&in_force, fire, commit.now) {
+        if in_force.misfire == MisfirePolicy::Skip && is_missed(&in_force, row.due_at, commit.now) {
             return Err(phantom("it was missed, and the policy skips"));
         }
         Ok(())
@@ -125,7 +128,10 @@ impl Ledger {
         }
         let unjustified = match (range.reason, version.standing) {
             (SkipReason::Misfire, Standing::Active) => {
-                fires.iter().find(|fire| !is_missed(&in_force, **fire, commit.latest))
+                let on_time = |fire: &&Timestamp| {
+                    !is_missed(&in_force, self.due(mirror, range.job, **fire), commit.latest)
+                };
+                fires.iter().find(on_time)
             }
             (SkipReason::Paused, Standing::Paused) => None,
             // Overlap passes over executions, and no fire that was never made one.
@@ -199,6 +205,28 @@ impl Ledger {
             };
         }
         self.check_next(commit, mirror, after, &definition, runs)
+    }
+
+    /// When a fire is due: by as much after its nominal time as the last eight bytes of its execution's id, as a number
+    /// of microseconds, leave over the window of the version that decides about it. The window ends at the next fire of
+    /// that version; and what is left of a version when it ends is due at its last instant.
+    fn due(&mut self, mirror: &Mirror, job: JobId, fire: Timestamp) -> Timestamp {
+        let versions = mirror.versions_of(job);
+        let Some((version, ends)) = versions.into_iter().find(|(_, through)| fire <= *through) else {
+            return fire;
+        };
+        let Ok(definition) = version.definition.read() else { return fire };
+        if definition.flex == Span::ZERO {
+            return fire;
+        }
+        let nearest = match self.fires.next((job, version.version), definition, fire) {
+            NextFire::At(next) | NextFire::NotBefore(next) => next.since(fire),
+            NextFire::Never => Span::MAX,
+        };
+        let window = u128::from(definition.flex.min(nearest).as_micros());
+        let id = Occurrence::Scheduled { fire }.execution_id(job).as_uuid().as_u128();
+        let after = (id % (1 << 64)) % window;
+        fire.plus(Span::from_micros(u64::try_from(after).expect("it is below the window"))).min(ends)
     }
 
     /// The nominal fires of a job after `from` and at or before `until`; `None` where one of its versions that matter
@@ -312,7 +340,9 @@ impl Ledger {
             let made = made_of(changes, item.job);
             let ranges = ranges_of(changes, item.job);
             let Some((_, definition)) = job_of(mirror, item.job) else { continue };
-            let missed = made.iter().filter(|fire| is_missed(&definition, **fire, commit.now)).count();
+            let is_late =
+                |fire: &&Timestamp| is_missed(&definition, self.due(mirror, item.job, **fire), commit.now);
+            let missed = made.iter().filter(is_late).count();
             let (allowed, why) = match definition.misfire {
                 MisfirePolicy::FireOnce => (1, "fire_once runs one missed fire"),
                 MisfirePolicy::CatchUp { cap, .. } => (cap as usize, "catch_up runs no more than its cap"),
@@ -345,7 +375,8 @@ impl Ledger {
             // A later fire of the same backlog runs for all of them, or there is a bound on the runs.
             MisfirePolicy::FireOnce => later_runs(range.through) >= 1,
             MisfirePolicy::CatchUp { cap, window } => {
-                let too_old = commit.latest.since(range.through) > window;
+                let last_due = self.due(mirror, range.job, range.through);
+                let too_old = commit.latest.since(last_due) > window;
                 let caught_up = later_runs(range.through) >= cap as usize;
                 let runs_ended = definition
                     .bounds
@@ -403,11 +434,12 @@ fn version_of(mirror: &Mirror, job: JobId, at: Timestamp) -> Option<(&JobVersion
     Some((row, Arc::clone(definition)))
 }
 
-/// Whether a fire is missed when it is recorded at `now`. A one-shot that is to run although it is past is not.
-fn is_missed(definition: &JobDefinition, fire: Timestamp, now: Timestamp) -> bool {
+/// Whether a fire that is due then is missed when it is recorded at `now`. A one-shot that is to run although it is past
+/// is not.
+fn is_missed(definition: &JobDefinition, due: Timestamp, now: Timestamp) -> bool {
     let wanted_late = definition.run_if_past && matches!(definition.schedule, Schedule::OneShot { .. });
     let grace: Span = definition.misfire_grace;
-    now > fire.plus(grace) && !(wanted_late && definition.misfire != MisfirePolicy::Skip)
+    now > due.plus(grace) && !(wanted_late && definition.misfire != MisfirePolicy::Skip)
 }
 
 fn made_of(changes: &[Change], job: JobId) -> Vec<Timestamp> {

@@ -92,7 +92,13 @@ impl Slots {
                 && match overlap {
                     Overlap::Allow => false,
                     Overlap::Skip => was_held,
-                    Overlap::BufferOne => was_held && Self::others(&self.waiting, after).is_some(),
+                    Overlap::BufferOne => {
+                        // An edit may have made a later one that takes the place of what waits.
+                        let displaced = before.waiting == Some(WaitReason::Buffered)
+                            && is_replaced(commit, mirror, after)
+                            && has_later(mirror, after);
+                        was_held && (displaced || Self::others(&self.waiting, after).is_some())
+                    }
                     Overlap::CancelRunning => was_held && has_later(mirror, after),
                 };
             if !justified {

@@ -12,7 +12,7 @@ use fencepost_core::limits;
 use fencepost_core::retry::{RESCUE_DELAY_MAX, RETRY_AFTER_MAX};
 use fencepost_core::time::Span;
 
-use super::{BehaviourKind, Definition, NodeSlot, Plan};
+use super::{Action, BehaviourKind, Definition, NodeSlot, Plan};
 use crate::fault::FaultKind;
 use crate::sim_time::SimTime;
 
@@ -78,7 +78,7 @@ impl Bounds {
             }
             Definition::Text(_) => None,
         });
-        Self::from_settings(&Settings {
+        let bounds = Self::from_settings(&Settings {
             elapsed: plan.heal.at.since(SimTime::ZERO),
             clock_back: clock_back(plan),
             restarts: restarts(plan),
@@ -86,7 +86,8 @@ impl Bounds {
             workers: plan.workers.iter().map(|spec| &spec.config).collect(),
             slots: surviving_slots(plan),
             jobs: jobs.collect(),
-        })
+        });
+        Self { work: bounds.work.plus(longest_flex(plan)), ..bounds }
     }
 
     /// Those of a cluster.
@@ -168,6 +169,19 @@ impl Bounds {
             _ => self.work,
         }
     }
+}
+
+/// The longest flex window of a job, by its first definition or by an edit: what fires at the heal is due only then.
+fn longest_flex(plan: &Plan) -> Span {
+    let first = plan.jobs.iter().filter_map(|job| match &job.definition {
+        Definition::Readable(definition) => Some(definition.flex),
+        Definition::Text(_) => None,
+    });
+    let edits = plan.actions.iter().filter_map(|action| match &action.what {
+        Action::Edit { to, .. } => Some(to.flex),
+        _ => None,
+    });
+    first.chain(edits).max().unwrap_or(Span::ZERO)
 }
 
 /// How far the store's clock steps back in all: stored instants lie that much further ahead.

@@ -98,6 +98,7 @@ impl World<'_> {
                     planned_at: now,
                     recorded_through: now,
                     next_fire_time: Some(now.plus(Span::from_secs(20))),
+                    next_flex: Span::ZERO,
                 }))
             }
         }

@@ -276,6 +276,7 @@ impl Stage {
             skipped: plan.skipped.into_iter().map(skipped).collect(),
             recorded_through: plan.recorded_through,
             next_fire_time: plan.next_fire,
+            next_flex: plan.next_flex,
             valid_until: plan.valid_until,
         }
     }

@@ -28,6 +28,13 @@ Past {
         "Due at {due_at}, made an execution {} later, under version {} of its job and token {token} of its partition.",
         in_words(late), job_version.0,
     );
+    /// It was due later than its fire happened, at a place of its own in a flex window.
+    Flexed = "flexed" {
+        fire: Timestamp, due_at: Timestamp, into: Span, flex: Option<Span>,
+    } => format!(
+        "Its fire of {fire} was due at {due_at}, {} into a flex window{}.", in_words(into),
+        flex.map(|flex| format!(" of {}", in_words(flex))).unwrap_or_default(),
+    );
     /// An operator triggered it.
     Triggered = "triggered" {
         at: Timestamp, key: Arc<str>, job_version: JobVersion,
@@ -207,7 +214,9 @@ pub(super) fn is_aside(statement: &Statement) -> bool {
 /// All of it, oldest first.
 pub(super) fn of(facts: &ExecutionFacts) -> Vec<Statement> {
     let row = &facts.execution;
-    let mut told: Vec<(Timestamp, Statement)> = vec![(row.materialised_at, birth(facts).into())];
+    let flexed = flexed(facts).map(|flexed| (row.materialised_at, Statement::from(flexed)));
+    let birth = (row.materialised_at, Statement::from(birth(facts)));
+    let mut told: Vec<(Timestamp, Statement)> = flexed.into_iter().chain([birth]).collect();
     if facts.attempts.len() > EXPLAINED_RUNS_MAX {
         let shown = u32::try_from(EXPLAINED_RUNS_MAX).unwrap_or(u32::MAX);
         told.push((row.materialised_at, Past::EarlierLeftOut { shown }.into()));
@@ -228,6 +237,17 @@ pub(super) fn of(facts: &ExecutionFacts) -> Vec<Statement> {
         }
     }
     told.into_iter().map(|(_, statement)| statement).collect()
+}
+
+/// That its fire was moved, and by how much.
+fn flexed(facts: &ExecutionFacts) -> Option<Past> {
+    let row = &facts.execution;
+    let fire = match row.occurrence {
+        Occurrence::Scheduled { fire } => Some(fire).filter(|fire| *fire < row.due_at)?,
+        Occurrence::Manual { .. } | Occurrence::Replay { .. } => return None,
+    };
+    let flex = definition(facts).map(|definition| definition.flex);
+    Some(Past::Flexed { fire, due_at: row.due_at, into: row.due_at.since(fire), flex })
 }
 
 fn birth(facts: &ExecutionFacts) -> Past {

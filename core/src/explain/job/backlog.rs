@@ -35,6 +35,12 @@ Backlog {
             (Some(fires), false) => format!("; at least {fires} fires are due in all"),
         },
     );
+    /// A fire has happened and is not due yet: it has a place in its flex window.
+    WithinFlex = "within_flex" {
+        fire: Timestamp, due_at: Timestamp, into: Span, flex: Span,
+    } => format!(
+        "The fire of {fire} is due at {due_at}, {} into a flex window of {}.", in_words(into), in_words(flex),
+    );
     /// A scan may not pick it before that instant, since it could not be served.
     PutOff = "put_off" {
         until: Timestamp,
@@ -77,12 +83,21 @@ pub(super) fn of(facts: &JobFacts) -> Option<Found> {
     let since = job.next_fire_time.filter(|fire| *fire <= now && is_active(facts))?;
     let definition = job.definition.read().ok();
     let timeline = definition.and_then(|definition| {
-        let current = Piece::of(job.version, job.effective_from, job.standing, definition);
-        Timeline::of_versions(&facts.earlier, current).ok()
+        let current = Piece::of(job.id, job.version, job.effective_from, job.standing, definition);
+        Timeline::of_versions(job.id, &facts.earlier, current).ok()
     });
+    let due_at = timeline.as_ref().map_or(since, |timeline| timeline.due_at(since));
+    let unowned = owner::partition_without_owner(job.partition, &facts.partition_lease, now);
+    let unreadable = unreadable(facts);
+    if let Some(definition) = definition.filter(|_| due_at > now) {
+        let (into, flex) = (due_at.since(since), definition.flex);
+        let waits = Backlog::WithinFlex { fire: since, due_at, into, flex };
+        let told: Vec<Statement> = [Some(waits.into()), unowned, unreadable].into_iter().flatten().collect();
+        return Some(Found { is_trouble: told.len() > 1, told, plan: None });
+    }
     let count = timeline.as_ref().map(|timeline| {
-        let limit = EXPLAINED_BACKLOG_MAX + 1;
-        timeline.fires_between(job.recorded_through, now, limit).len()
+        let fires = timeline.fires_between(job.recorded_through, now, EXPLAINED_BACKLOG_MAX + 1);
+        fires.iter().filter(|fire| timeline.due_at(**fire) <= now).count()
     });
     let plan = definition.zip(timeline.as_ref()).map(|(definition, timeline)| {
         plan_fires(&FirePlanInput {
@@ -96,8 +111,6 @@ pub(super) fn of(facts: &JobFacts) -> Option<Found> {
             valid_for: Span::ZERO,
         })
     });
-    let unowned = owner::partition_without_owner(job.partition, &facts.partition_lease, now);
-    let unreadable = unreadable(facts);
     let put_off = Some(job.next_try_at).filter(|until| *until > now);
     let cause = match (&unowned, &unreadable, put_off) {
         (Some(_), _, _) => BacklogCause::PartitionWithoutOwner,
@@ -107,13 +120,13 @@ pub(super) fn of(facts: &JobFacts) -> Option<Found> {
     };
     let late = Backlog::Late {
         since,
-        late: now.since(since),
+        late: now.since(due_at),
         fires: count.map(|count| u32::try_from(count.min(EXPLAINED_BACKLOG_MAX)).unwrap_or(u32::MAX)),
         is_counted_to_the_end: count.is_some_and(|count| count <= EXPLAINED_BACKLOG_MAX),
         cause,
     };
     // The owner of the partition comes to what is due within the job's own grace as a rule.
-    let is_missed = definition.is_none_or(|definition| now.since(since) > definition.grace());
+    let is_missed = definition.is_none_or(|definition| now.since(due_at) > definition.grace());
     let is_trouble = is_missed || cause != BacklogCause::OwnerBehind;
     let put_off = put_off.map(|until| Statement::from(Backlog::PutOff { until }));
     let told = [Some(late.into()), unowned, unreadable, put_off].into_iter().flatten().collect();

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::{Statement, backlog, is_active};
 use crate::explain::facts::{JobFacts, StandingSaid};
-use crate::explain::statement::statements;
+use crate::explain::statement::{in_words, statements};
 use crate::job::Standing;
 use crate::limits::EXPLAINED_FIRES_MAX;
 use crate::schedule::misfire::FirePlan;
-use crate::schedule::{Schedule, preview_schedule};
-use crate::time::Timestamp;
+use crate::schedule::{Flex, Schedule, preview_schedule};
+use crate::time::{Span, Timestamp};
 
 statements!("job/future",
 /// What follows for a job.
@@ -31,6 +31,13 @@ Future {
         at: String, local: String, note: Option<String>,
     } => format!(
         "Fires at {at} ({local}){}.", note.as_ref().map(|note| format!(": {note}")).unwrap_or_default(),
+    );
+    /// A fire to come that is due at a place of its own in a flex window; `note` as above.
+    FlexedFire = "next_fire_in_flex" {
+        at: String, local: String, due_at: String, flex: Span, note: Option<String>,
+    } => format!(
+        "Fires at {at} ({local}), due at {due_at} in a flex window of {}{}.", in_words(flex),
+        note.as_ref().map(|note| format!(": {note}")).unwrap_or_default(),
     );
     /// It was deleted and never fires again.
     Deleted = "never_deleted" {
@@ -90,15 +97,20 @@ pub(super) fn of(facts: &JobFacts, backlog: Option<&backlog::Found>) -> Vec<Stat
     let planned = plan.map_or(0, |plan| plan.fires.len() as u64);
     let runs = job.runs.saturating_add(planned);
     let after = facts.now.max(job.recorded_through);
-    let next = preview_schedule(&definition.schedule, &definition.bounds, runs, after, EXPLAINED_FIRES_MAX);
+    let next = {
+        let flex = Flex::of(job.id, definition.flex);
+        preview_schedule(&definition.schedule, &definition.bounds, flex, runs, after, EXPLAINED_FIRES_MAX)
+    };
     if next.is_empty() && plan.is_none() {
         told.push(never(facts, &definition.schedule, &definition.bounds).into());
     }
-    told.extend(
-        next.into_iter().map(|fire| {
-            Statement::from(Future::NextFire { at: fire.utc, local: fire.local, note: fire.note })
-        }),
-    );
+    told.extend(next.into_iter().map(|fire| match fire.due {
+        Some(due_at) => {
+            let (at, local, note) = (fire.utc, fire.local, fire.note);
+            Statement::from(Future::FlexedFire { at, local, due_at, flex: definition.flex, note })
+        }
+        None => Statement::from(Future::NextFire { at: fire.utc, local: fire.local, note: fire.note }),
+    }));
     told
 }
 

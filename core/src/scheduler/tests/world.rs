@@ -274,6 +274,7 @@ impl World {
             planned_at: now,
             recorded_through: now.minus(Span::from_secs(1)),
             next_fire_time: Some(now),
+            next_flex: Span::ZERO,
         };
         assert_eq!(self.apply(&Command::CreateJob(command)), Reply::JobCreated(CreateJobReply::Created));
         job

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::id::{JobId, JobVersion, TenantId};
 use crate::job::{Standing, StoredDefinition};
 use crate::store::command::OperatorRequest;
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 /// [`Command::ChangeJob`](super::Command::ChangeJob), planned by `job_plan::plan_change` on the job's row and a reading
 /// of the store's clock. Checked in this order: the job is this tenant's; the request id; the job is not deleted; it
@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 /// [`UNRECORDED_VERSIONS_MAX`](crate::limits::UNRECORDED_VERSIONS_MAX) versions decide about what follows its watermark.
 ///
 /// Applied: the next `job_version` row, and on the job the same with `recorded_through`, `next_fire_time` and
-/// `next_try_at` = the next fire (kept where there is none); an edit clears `unreadable`. A resume has what waits for
+/// `next_try_at` = the next fire + `next_flex` (kept where there is none); an edit clears `unreadable`. A resume has what waits for
 /// [`WaitReason::JobPaused`](crate::execution::WaitReason::JobPaused) tried again now.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChangeJob {
@@ -42,6 +42,8 @@ pub struct ChangeJob {
     pub recorded_through: Timestamp,
     /// The first nominal fire after it.
     pub next_fire_time: Option<Timestamp>,
+    /// How long after that it is due.
+    pub next_flex: Span,
 }
 
 /// What is changed of a job.

@@ -55,13 +55,13 @@ impl Call<'_> {
     }
 
     /// Whether as many versions as may be decide about what follows the watermark.
-    fn is_behind(&self, job: &JobRow) -> bool {
+    pub(super) fn is_behind(&self, job: &JobRow) -> bool {
         let oldest = (job.version.0 + 1).checked_sub(UNRECORDED_VERSIONS_MAX).map(JobVersion);
         let oldest = oldest.and_then(|version| self.tables.job_versions.get(&(job.id, version)));
         oldest.is_some_and(|oldest| oldest.effective_from > job.recorded_through.next())
     }
 
-    fn write_change(&mut self, ask: &ChangeJob, job: JobRow) -> JobVersion {
+    pub(super) fn write_change(&mut self, ask: &ChangeJob, job: JobRow) -> JobVersion {
         let version = job.version.next();
         let (standing, standing_since) = match ask.change.standing() {
             Some(standing) => (standing, version),
@@ -91,7 +91,7 @@ impl Call<'_> {
             effective_from: ask.effective_from,
             recorded_through: ask.recorded_through,
             next_fire_time,
-            next_try_at: next_fire_time.unwrap_or(job.next_try_at),
+            next_try_at: next_fire_time.map_or(job.next_try_at, |fire| fire.plus(ask.next_flex)),
             unreadable,
             ..job
         };

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use crate::bug::Bug;
 use crate::execution::{AttemptEnd, CancelState, DeadLetterReason, ExecutionState};
-use crate::id::NodeId;
+use crate::id::{ExecutionId, NodeId};
+use crate::job::failures::is_failure;
 use crate::lease::may_be_taken;
 use crate::mark::{self, Mark};
 use crate::store::command::{FinishExecution, FinishExecutions, RunOutcome};
@@ -41,9 +42,17 @@ fn error_of(outcome: &RunOutcome) -> Option<&Arc<str>> {
 }
 
 impl Call<'_> {
-    /// Item by item.
+    /// Item by item; then the jobs of what failed are looked at.
     pub(super) fn finish_executions(&mut self, ask: &FinishExecutions) -> Vec<FinishReply> {
-        ask.items.iter().map(|item| self.finish_execution(ask.node, item)).collect()
+        let replies: Vec<FinishReply> =
+            ask.items.iter().map(|item| self.finish_execution(ask.node, item)).collect();
+        let ended = ask.items.iter().zip(&replies).filter(|(_, reply)| match reply {
+            FinishReply::Applied { state } => is_failure(*state),
+            FinishReply::Already { .. } | FinishReply::Refused { .. } | FinishReply::Absent => false,
+        });
+        let failed: Vec<ExecutionId> = ended.map(|(item, _)| item.run.execution).collect();
+        self.judge_failures(&failed);
+        replies
     }
 
     fn finish_execution(&mut self, node: NodeId, item: &FinishExecution) -> FinishReply {

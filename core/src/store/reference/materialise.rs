@@ -190,6 +190,9 @@ impl Call<'_> {
             if self.tables.executions().contains(&new.id) {
                 return MadeExecution::Existed;
             }
+            if new.due_at > new.fire {
+                mark::hit(Mark::FireFlexed);
+            }
             let occurrence = Occurrence::Scheduled { fire: new.fire };
             let row = ExecutionRow {
                 job_version: new.version,
@@ -210,7 +213,7 @@ impl Call<'_> {
         job.runs = job.runs.saturating_add(runs as u64);
         job.recorded_through = item.recorded_through;
         job.next_fire_time = item.next_fire_time;
-        job.next_try_at = item.next_fire_time.unwrap_or(job.next_try_at);
+        job.next_try_at = item.next_fire_time.map_or(job.next_try_at, |fire| fire.plus(item.next_flex));
         job.unreadable = None;
         self.tables.jobs.put(job, self.changes);
         made

@@ -87,7 +87,7 @@ impl Call<'_> {
             effective_from: ask.planned_at,
             recorded_through,
             next_fire_time,
-            next_try_at: next_fire_time.unwrap_or(ask.planned_at),
+            next_try_at: next_fire_time.map_or(ask.planned_at, |fire| fire.plus(ask.next_flex)),
             runs: 0,
             unreadable: None,
             created_at: ask.planned_at,

@@ -77,7 +77,11 @@ impl Call<'_> {
             mark::hit(Mark::RepairRefused);
             return RepairReply::StaleLeadership { current };
         }
-        RepairReply::Applied(ask.items.iter().map(|item| self.repair_item(ask.node, item)).collect())
+        let replies: Vec<RepairItemReply> =
+            ask.items.iter().map(|item| self.repair_item(ask.node, item)).collect();
+        let failed: Vec<ExecutionId> = ask.items.iter().zip(&replies).filter_map(given_up).collect();
+        self.judge_failures(&failed);
+        RepairReply::Applied(replies)
     }
 
     fn repair_item(&mut self, node: NodeId, item: &RepairItem) -> RepairItemReply {
@@ -183,5 +187,16 @@ impl Call<'_> {
         let row = NodeRow { state: NodeState::Offline, ..row.clone() };
         self.tables.nodes.put(row, self.changes);
         Some(())
+    }
+}
+
+/// The execution that a repair made a failure of.
+fn given_up((item, reply): (&RepairItem, &RepairItemReply)) -> Option<ExecutionId> {
+    match (item, reply) {
+        (
+            RepairItem::TakeOver { run, end: TakeOverEnd::DeadLettered(_) | TakeOverEnd::Failed, .. },
+            RepairItemReply::Done,
+        ) => Some(run.execution),
+        (_, RepairItemReply::Done | RepairItemReply::Moved) => None,
     }
 }

@@ -32,6 +32,7 @@ mod acquire;
 mod change_job;
 mod dead_letters;
 mod dispatch;
+mod failures;
 mod finish;
 mod lease;
 mod limit;
@@ -100,6 +101,7 @@ fn due_item(number: u64) -> MaterialiseJob {
         skipped: Vec::new(),
         recorded_through: fire(number),
         next_fire_time: Some(fire(number + 1)),
+        next_flex: Span::ZERO,
         valid_until: fire(number).plus(secs(30)),
     }
 }
@@ -146,6 +148,7 @@ impl World {
             planned_at: self.now,
             recorded_through: self.now,
             next_fire_time: Some(self.now.plus(MINUTE)),
+            next_flex: Span::ZERO,
         }
     }
 

@@ -4,7 +4,8 @@ use fencepost_core::execution::{ExecutionState, SkipReason};
 use fencepost_core::fencing::FencingToken;
 use fencepost_core::id::{ExecutionId, JobId, JobVersion, TenantId};
 use fencepost_core::ledger::{LedgerEntry, LedgerPage, LedgerPause, page};
-use fencepost_core::time::Timestamp;
+use fencepost_core::limits::FLEX_MAX;
+use fencepost_core::time::{Span, Timestamp};
 use sqlx::PgPool;
 
 /// Which fires of which job.
@@ -31,20 +32,24 @@ pub(in crate::api) struct Ledger {
 /// Executions are read state by state, since that is how the index of a job's executions is ordered.
 pub(in crate::api) async fn ledger(pool: &PgPool, ask: &Stretch) -> Result<Option<Ledger>, sqlx::Error> {
     let mut snapshot = pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-    let recorded = sqlx::query_scalar!(
-        "SELECT recorded_through FROM job WHERE id = $1 AND tenant = $2",
+    // Where no version ever named a flex window, fires are due when they happen.
+    let recorded = sqlx::query!(
+        r#"SELECT recorded_through, EXISTS (
+             SELECT FROM job_version WHERE job = $1 AND definition LIKE '%"flex_ms":%') AS "is_flexed!"
+           FROM job WHERE id = $1 AND tenant = $2"#,
         ask.job.as_uuid(),
         ask.tenant.as_uuid(),
     )
     .fetch_optional(&mut *snapshot)
     .await?;
-    let Some(recorded) = recorded else { return Ok(None) };
+    let Some(job) = recorded else { return Ok(None) };
+    let flex = if job.is_flexed { FLEX_MAX } else { Span::ZERO };
     let states: Vec<String> = ExecutionState::ALL.iter().map(|state| state.name().to_owned()).collect();
     let executions = sqlx::query!(
         r#"SELECT e.id, e.fire AS "fire!", e.state, e.skip_reason, e.job_version, e.made_under
            FROM unnest($5::text[]) AS s (state) CROSS JOIN LATERAL (
                SELECT id, fire, due_at, state, skip_reason, job_version, made_under FROM execution
-               WHERE job = $1 AND state = s.state AND due_at >= $3 AND due_at < $4
+               WHERE job = $1 AND state = s.state AND due_at >= $3 AND due_at < $7 AND fire >= $3 AND fire < $4
                  AND tenant = $2 AND occurrence = 'scheduled'
                ORDER BY due_at, id LIMIT $6) AS e
            ORDER BY e.fire LIMIT $6"#,
@@ -54,6 +59,7 @@ pub(in crate::api) async fn ledger(pool: &PgPool, ask: &Stretch) -> Result<Optio
         ask.to.as_micros(),
         &states,
         i64::from(ask.limit),
+        ask.to.plus(flex).as_micros(),
     )
     .fetch_all(&mut *snapshot)
     .await?;
@@ -117,7 +123,7 @@ pub(in crate::api) async fn ledger(pool: &PgPool, ask: &Stretch) -> Result<Optio
         })
         .collect();
     let page = page(executions?, ranges?, ask.limit as usize);
-    Ok(Some(Ledger { page, recorded_through: Timestamp::from_micros(recorded) }))
+    Ok(Some(Ledger { page, recorded_through: Timestamp::from_micros(job.recorded_through) }))
 }
 
 fn version(number: i64) -> Result<JobVersion, sqlx::Error> {

@@ -7,7 +7,7 @@ use fencepost_core::job::JobDefinition;
 use fencepost_core::schedule::{Bounds, Schedule};
 use fencepost_core::time::Span;
 
-use super::jobs::{EVERY_FEW_MINUTES, misfire_beside, overlap, retry};
+use super::jobs::{EVERY_FEW_MINUTES, flex, misfire_beside, overlap, pause_after_failures, retry};
 use super::operators::{Ground, moment, once};
 use crate::fault::FaultKind;
 use crate::plan::{Action, Authority, Definition, JobIndex, OperatorAction, Timing};
@@ -30,6 +30,15 @@ pub(super) fn draw(stream: &mut Stream, ground: &Ground<'_>) -> Vec<OperatorActi
         for _ in 0..stream.between(3, 16) {
             let job = *stream.pick(&jobs);
             pause(stream, ground, job, &mut actions);
+        }
+    }
+    // Those that pause themselves are found and resumed now and then.
+    for (index, job) in ground.jobs.iter().enumerate() {
+        let Definition::Readable(definition) = &job.definition else { continue };
+        if definition.pause_after_failures.is_some() && stream.chance(PPM / 2) {
+            for _ in 0..stream.between(1, 3) {
+                actions.push(once(moment(stream, ground), Action::Resume { job: JobIndex(index as u16) }));
+            }
         }
     }
     let trespasses = ground.swarm.has(FaultKind::OperatorTrespasses);
@@ -131,5 +140,9 @@ fn other_definition(stream: &mut Stream, ground: &Ground<'_>, job: JobIndex) -> 
         (known.overlap, known.misfire)
     };
     let retry = if stream.chance(PPM / 4) { retry(stream) } else { known.retry.clone() };
-    Some(JobDefinition { schedule, bounds, misfire, overlap, retry, ..(**known).clone() })
+    let flex = flex(stream, &schedule);
+    let pause_after_failures =
+        if stream.chance(PPM / 4) { pause_after_failures(stream) } else { known.pause_after_failures };
+    let known = (**known).clone();
+    Some(JobDefinition { schedule, bounds, misfire, overlap, retry, flex, pause_after_failures, ..known })
 }

@@ -65,6 +65,7 @@ fn job(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> JobSpec {
         version: if new_version { NEW_VERSION } else { 1 },
     };
     let overlap = overlap(stream);
+    let flex = flex(stream, &schedule);
     let definition = JobDefinition {
         name: format!("job {index}").into(),
         handler,
@@ -77,6 +78,8 @@ fn job(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> JobSpec {
         concurrency_key: concurrency_key(stream),
         misfire_grace: Span::from_millis(stream.between(1_000, 30_000)),
         retry: retry(stream),
+        flex,
+        pause_after_failures: pause_after_failures(stream),
         attempt_timeout: timeout,
         dead_letter: if stream.chance(PPM / 5) { DeadLetters::Off } else { DeadLetters::On },
     };
@@ -224,6 +227,21 @@ fn bounds(stream: &mut Stream, scene: &Scene<'_>) -> Bounds {
 /// Two thirds of the jobs are counted by one of two keys.
 pub(super) fn concurrency_key(stream: &mut Stream) -> Option<std::sync::Arc<str>> {
     stream.pick(&[None, Some("the database"), Some("the printer")]).map(Into::into)
+}
+
+/// A fifth of the jobs that fire have a flex window, which an interval's next fire does not lie in.
+pub(super) fn flex(stream: &mut Stream, schedule: &Schedule) -> Span {
+    let most = match schedule {
+        Schedule::Manual => return Span::ZERO,
+        Schedule::Interval { every, .. } => every.as_millis() - 1,
+        Schedule::Cron { .. } | Schedule::OneShot { .. } => 90_000,
+    };
+    if stream.chance(PPM / 5) { Span::from_millis(stream.between(1, most)) } else { Span::ZERO }
+}
+
+/// A sixth of the jobs are paused once so many of their executions failed.
+pub(super) fn pause_after_failures(stream: &mut Stream) -> Option<u32> {
+    stream.chance(PPM / 6).then(|| stream.between(1, 3) as u32)
 }
 
 /// Half of the jobs limit overlap.

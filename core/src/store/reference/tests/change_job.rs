@@ -34,6 +34,7 @@ pub(super) fn change_of(world: &World, change: JobChange) -> ChangeJob {
         effective_from: world.now.max(job.recorded_through.next()).max(job.effective_from),
         recorded_through: job.recorded_through,
         next_fire_time: job.next_fire_time,
+        next_flex: Span::ZERO,
     }
 }
 

@@ -28,6 +28,7 @@ fn with(names: &[&str]) -> World {
         planned_at: START,
         recorded_through: START,
         next_fire_time: None,
+        next_flex: Span::ZERO,
     }));
     for name in names {
         world.pass(secs(1));
@@ -127,6 +128,7 @@ fn with_trigger(world: &mut World, name: &str) -> Vec<bool> {
         planned_at: world.now,
         recorded_through: world.now,
         next_fire_time: None,
+        next_flex: Span::ZERO,
     }));
     world.apply(Command::TriggerJob(TriggerJob {
         tenant: TENANT,

@@ -36,6 +36,7 @@ fn with(overlap: &str, keys: &[&str]) -> World {
         planned_at: START,
         recorded_through: START,
         next_fire_time: None,
+        next_flex: Span::ZERO,
     }));
     for key in keys {
         world.pass(secs(1));
