@@ -325,7 +325,11 @@ fn a_result_of_attempt_two_after_attempt_three_was_dead_lettered_reopens_nothing
     (behaviour.least, behaviour.most) = (Span::from_secs(4), Span::from_secs(4));
     // One worker makes the first two attempts, and stands still in the second: a node that trusts its leases for ever,
     // so that its result reaches the store after all. The other one comes up meanwhile.
+    // It renews nothing either, for then it would learn that its lease has passed on before it has a result; and with one
+    // slot it is sent nothing while it stands still.
     case.plan.workers[0].config.trust = TrustWindow::Off;
+    case.plan.workers[0].config.renew_every = HOUR;
+    case.plan.workers[0].config.slots = 1;
     case.plan.workers[1].process.starts = SimTime::ZERO.plus(MINUTE);
     let first = NodeSlot::new(case.plan.schedulers.len());
     let second_attempt = case.second_attempt(Span::from_secs(4));

@@ -15,11 +15,11 @@
 //! with each atom at some other moment of its call.
 
 use core::hash::{Hash, Hasher};
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
 
 use fencepost_core::store::reference::ReferenceStore;
 use fencepost_core::store::tables::Contents;
+use fencepost_sim::trace::TraceHasher;
 
 use crate::atoms::{Atom, Effect, Moment};
 use crate::touches::{Thing, kept_stamps, only, rows_of};
@@ -463,7 +463,7 @@ impl<'a> Search<'a> {
 }
 
 fn fingerprint(what: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = TraceHasher::default();
     what.hash(&mut hasher);
     hasher.finish()
 }

@@ -64,9 +64,13 @@ pub(crate) struct Touches {
 }
 
 /// The executions that a history can be about, by job, the jobs that judge their executions beside each other (for overlap,
-/// or for failures in a row), and whether there may be a concurrency limit.
+/// or for failures in a row), and those of the tenants that may have a concurrency limit, by tenant.
 #[derive(Debug, Default)]
-pub(crate) struct Executions(BTreeMap<JobId, BTreeSet<ExecutionId>>, BTreeSet<JobId>, bool);
+pub(crate) struct Executions(
+    BTreeMap<JobId, BTreeSet<ExecutionId>>,
+    BTreeSet<JobId>,
+    BTreeMap<TenantId, BTreeSet<JobId>>,
+);
 
 impl Executions {
     /// Those there are, and those that some operation may make.
@@ -75,9 +79,23 @@ impl Executions {
         for row in start.tables().executions().iter() {
             all.0.entry(row.job).or_default().insert(row.id);
         }
-        let is_set = |row: &fencepost_core::store::row::LimitRow| row.max_running.is_some();
-        all.2 = start.tables().limits().iter().any(is_set)
-            || operations.iter().any(|operation| matches!(operation.command, Command::SetLimit(_)));
+        for row in start.tables().limits().iter().filter(|row| row.max_running.is_some()) {
+            all.2.entry(row.tenant).or_default();
+        }
+        for operation in operations {
+            if let Command::SetLimit(ask) = &operation.command {
+                all.2.entry(ask.tenant).or_default();
+            }
+        }
+        let created = operations.iter().filter_map(|operation| match &operation.command {
+            Command::CreateJob(ask) => Some((ask.tenant, ask.job)),
+            _ => None,
+        });
+        for (tenant, job) in start.tables().jobs().iter().map(|row| (row.tenant, row.id)).chain(created) {
+            if let Some(jobs) = all.2.get_mut(&tenant) {
+                jobs.insert(job);
+            }
+        }
         for version in start.tables().job_versions().iter() {
             all.1.extend(judges(&version.definition).then_some(version.job));
         }
@@ -150,11 +168,13 @@ impl Executions {
 
     /// What an execution is judged beside, where its job does that, or where there may be a limit.
     fn beside(&self, execution: ExecutionId) -> Vec<Thing> {
-        if self.2 {
-            return self.all().chain([Thing::Limits]).collect();
+        let Some(job) = self.job_of(execution) else { return Vec::new() };
+        let limited: Vec<&BTreeSet<JobId>> = self.2.values().filter(|jobs| jobs.contains(&job)).collect();
+        if !limited.is_empty() {
+            let counted = limited.into_iter().flatten().flat_map(|job| self.of_job(*job));
+            return counted.chain([Thing::Limits]).collect();
         }
-        let job = self.job_of(execution).filter(|job| self.1.contains(job));
-        job.map(|job| self.of_job(job).collect()).unwrap_or_default()
+        if self.1.contains(&job) { self.of_job(job).collect() } else { Vec::new() }
     }
 
     /// The standing of an execution's job, which its end may change, where its job judges such.
