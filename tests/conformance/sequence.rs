@@ -4,6 +4,7 @@ use core::fmt::{Debug, Write};
 
 use fencepost_core::bug::Bugs;
 use fencepost_core::store::reference::ReferenceStore;
+use fencepost_core::store::reply::StoreReply;
 use fencepost_core::store::tables::Contents;
 use fencepost_core::time::Timestamp;
 use fencepost_sim::rng::{Stream, StreamKey};
@@ -33,7 +34,7 @@ impl Pair {
 
     /// Executes a step on both, and says how they differ.
     async fn step(&mut self, step: &Step, coverage: &mut Coverage) -> Result<(), String> {
-        let expected = self.reference.apply(step.now, &step.command, &mut Vec::new());
+        let expected = apply(&mut self.reference, step);
         let seen = self.store.apply(step.now, &step.command).await;
         let mut report = String::new();
         if seen.as_ref() != Some(&expected) {
@@ -47,6 +48,17 @@ impl Pair {
             Err(format!("at {} {:#?}\n\n{report}", step.now, step.command))
         }
     }
+}
+
+/// Executes a step on the reference semantics; whatever it was, taken back it leaves the tables as they were.
+fn apply(reference: &mut ReferenceStore, step: &Step) -> StoreReply {
+    let before = reference.clone();
+    let mut changes = Vec::new();
+    let reply = reference.apply(step.now, &step.command, &mut changes);
+    let mut undone = reference.clone();
+    undone.take_back(changes);
+    assert!(undone.tables() == before.tables(), "taken back, it has left something: {:#?}", step.command);
+    reply
 }
 
 fn note(report: &mut String, what: &str, expected: &impl Debug, seen: &impl Debug) {
@@ -127,7 +139,7 @@ pub(crate) fn rehearse(seed: u64, length: usize, coverage: &mut Coverage) {
     let mut reference = ReferenceStore::new(Bugs::NONE);
     for _ in 0..length {
         let step = sequence.draw(&reference);
-        coverage.note(&reference.apply(step.now, &step.command, &mut Vec::new()).reply);
+        coverage.note(&apply(&mut reference, &step).reply);
     }
 }
 

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use fencepost_core::id::NodeId;
 use fencepost_core::lease::LeaseResource;
 use fencepost_core::limits::BATCH_MAX;
+use fencepost_core::store::change::Change;
 use fencepost_core::store::command::{
     AcquireExecutions, Command, DeferExecutions, FinishExecutions, Materialise, OutboxId, PutOffJobs,
     ReleaseLeases, RemoveOutbox, RenewExecutions, RenewLeases, Repair, ReturnOutbox, ScanDueJobs, ScanSweep,
@@ -65,33 +66,30 @@ enum Found {
 }
 
 impl Atom {
-    /// What the state becomes if the atom takes effect now; `None` if it would have been seen to do otherwise.
-    pub(crate) fn take_effect(&self, state: &mut Moment<'_>) -> Option<Effect> {
-        let mut after = state.copy();
+    /// Takes effect on the state, and says what it changed; `None` if it would have been seen to do otherwise: then the
+    /// state is as it was.
+    pub(crate) fn take_effect(&self, state: &mut ReferenceStore) -> Option<Vec<Change>> {
         let mut changes = Vec::new();
-        let reply = after.apply_choosing(&self.choice, self.now, &self.command, &mut changes).reply;
+        let reply = state.apply_choosing(&self.choice, self.now, &self.command, &mut changes).reply;
         let is_as_seen = match &self.expected {
             Expected::Anything => true,
             Expected::Reply(seen) => reply == *seen,
             Expected::Picked(seen) => without_hint(reply) == *seen,
             Expected::Found(found) => {
-                let is_there = found.is_in(&reply);
-                if changes.is_empty() {
-                    state.give_back(after);
-                }
-                return is_there.then_some(Effect::None);
+                state.take_back(changes);
+                return found.is_in(&reply).then(Vec::new);
             }
         };
-        if changes.is_empty() {
-            state.give_back(after);
-            return is_as_seen.then_some(Effect::None);
+        if !is_as_seen {
+            state.take_back(changes);
+            return None;
         }
         assert!(
-            !is_as_seen || !self.writes().is_empty(),
+            changes.is_empty() || !self.writes().is_empty(),
             "{:?} writes although it is said not to",
             self.command
         );
-        is_as_seen.then(|| Effect::Becomes(Box::new(after)))
+        Some(changes)
     }
 
     /// Whether the two can have an influence on each other.
@@ -182,36 +180,6 @@ impl Atom {
         let before = |a: &Self, b: &Self| a.answered.is_some_and(|answered| answered < b.invoked);
         !before(self, other) && !before(other, self)
     }
-}
-
-/// A state that atoms are tried on. Copying it is what a search spends its time on, so that a copy that was not changed is
-/// used again.
-pub(crate) struct Moment<'a> {
-    state: &'a ReferenceStore,
-    spare: Option<ReferenceStore>,
-}
-
-impl<'a> Moment<'a> {
-    /// The moment at which the store is in this state.
-    pub(crate) const fn at(state: &'a ReferenceStore) -> Self {
-        Self { state, spare: None }
-    }
-
-    fn copy(&mut self) -> ReferenceStore {
-        self.spare.take().unwrap_or_else(|| self.state.clone())
-    }
-
-    fn give_back(&mut self, unchanged: ReferenceStore) {
-        self.spare = Some(unchanged);
-    }
-}
-
-/// What an atom does to the state.
-pub(crate) enum Effect {
-    /// Nothing.
-    None,
-    /// It becomes this.
-    Becomes(Box<ReferenceStore>),
 }
 
 impl Found {

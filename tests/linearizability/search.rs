@@ -17,12 +17,13 @@
 use core::hash::{Hash, Hasher};
 use std::collections::{BTreeMap, BTreeSet};
 
+use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::reference::ReferenceStore;
 use fencepost_core::store::tables::Contents;
 use fencepost_sim::trace::TraceHasher;
 
-use crate::atoms::{Atom, Effect, Moment};
-use crate::touches::{Thing, kept_stamps, only, rows_of};
+use crate::atoms::Atom;
+use crate::touches::{Thing, are_found, kept_stamps};
 
 /// After how many steps for each atom a search has gone astray, and had better begin anew.
 const STEPS_PER_ATOM: u64 = 8;
@@ -156,12 +157,12 @@ impl<'a> Question<'a> {
             state = loop {
                 let least = if rounds > 1 { STEPS_MIN } else { 0 };
                 let steps = STEPS_PER_ATOM.saturating_mul(part.len() as u64).max(least).min(*left);
-                let mut search = Search::new(self, &part, unheard, round, steps);
-                let step = search.walk(&state);
+                let mut search = Search::new(self, &part, unheard, round, steps, state.clone());
+                let step = search.walk();
                 *left -= steps - search.steps_left;
                 round += 1;
                 match step {
-                    Step::Found(store) => break *store,
+                    Step::Found => break search.state,
                     Step::GivenUp if round < rounds && *left > 0 => {}
                     Step::GivenUp => return Verdict::Undecided { part, stuck: search.stuck },
                     Step::DeadEnd(_) => return Verdict::Impossible { part, stuck: search.stuck },
@@ -177,8 +178,8 @@ impl<'a> Question<'a> {
     /// Whether one walk over all of them finds an order, with each atom at the moment of its call that this round has it at.
     pub(crate) fn is_explained_in_round(&self, round: u64) -> bool {
         let all: Vec<usize> = (0..self.atoms.len()).collect();
-        let mut search = Search::new(self, &all, Unheard::TookEffect, round, STEPS_MIN);
-        matches!(search.walk(self.start), Step::Found(_))
+        let mut search = Search::new(self, &all, Unheard::TookEffect, round, STEPS_MIN, self.start.clone());
+        matches!(search.walk(), Step::Found)
     }
 
     /// The parts of the chosen that have nothing to do with each other.
@@ -198,7 +199,8 @@ impl<'a> Question<'a> {
 }
 
 enum Step {
-    Found(Box<ReferenceStore>),
+    /// The store is where the order ends.
+    Found,
     /// No way on, because of these: they could not take effect, or left rows that were not found.
     DeadEnd(BTreeSet<usize>),
     GivenUp,
@@ -210,14 +212,27 @@ struct Search<'a> {
     meetings: &'a Meetings,
     precedence: &'a Precedence,
     unheard: Unheard,
-    /// What the part may write, and the rows of it at the end.
-    things: BTreeSet<Thing>,
-    contents: Option<Contents>,
+    /// What the store holds where the search stands.
+    state: ReferenceStore,
+    /// A sum over its rows, but for a constant.
+    rows: u64,
+    /// What the part may write.
+    things: Vec<Thing>,
+    /// For each atom which of these it may write.
+    writes: Vec<Vec<usize>>,
+    /// How many that are not done may write each of them.
+    writers_left: Vec<u32>,
+    /// What the store holds at the end, if that matters.
+    contents: Option<&'a Contents>,
     /// In the order that is tried first.
     order: Vec<usize>,
     /// For each atom those of the part that it can meet and that are under way at the same time.
     rivals: Vec<Vec<usize>>,
+    /// For each atom those of its rivals that read what it writes.
+    spoiled: Vec<Vec<usize>>,
     done: Vec<bool>,
+    /// A sum over what is done.
+    done_sum: u64,
     /// Of the part, and not done.
     waits: Vec<bool>,
     placed: usize,
@@ -232,7 +247,14 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(question: &'a Question<'a>, part: &[usize], unheard: Unheard, round: u64, steps: u64) -> Self {
+    fn new(
+        question: &'a Question<'a>,
+        part: &[usize],
+        unheard: Unheard,
+        round: u64,
+        steps: u64,
+        state: ReferenceStore,
+    ) -> Self {
         let (atoms, meetings) = (question.atoms, &question.meetings);
         let mut order = part.to_vec();
         order.sort_by_key(|at| {
@@ -250,21 +272,37 @@ impl<'a> Search<'a> {
         });
         let meets = |a: usize, b: usize| a != b && atoms[a].overlaps(&atoms[b]) && meetings.between(a, b);
         let mut rivals = vec![Vec::new(); atoms.len()];
+        let mut spoiled = vec![Vec::new(); atoms.len()];
         for a in part.iter().copied() {
             rivals[a] = part.iter().copied().filter(|b| meets(a, *b)).collect();
+            spoiled[a] = rivals[a].iter().copied().filter(|b| atoms[a].spoils(&atoms[*b])).collect();
         }
         let things: BTreeSet<Thing> = part.iter().flat_map(|at| atoms[*at].writes()).copied().collect();
+        let things: Vec<Thing> = things.into_iter().collect();
+        let place = |thing: &Thing| things.binary_search(thing).expect("it is among them");
+        let mut writes = vec![Vec::new(); atoms.len()];
+        let mut writers_left = vec![0; things.len()];
+        for at in part.iter().copied() {
+            writes[at] = atoms[at].writes().iter().map(place).collect();
+            writes[at].iter().for_each(|thing| writers_left[*thing] += 1);
+        }
         let mut search = Self {
             atoms,
             meetings,
             precedence: &question.precedence,
             unheard,
-            contents: question.contents.map(|contents| only(contents, &things)),
+            state,
+            rows: 0,
             things,
+            writes,
+            writers_left,
+            contents: question.contents,
             order,
             rivals,
+            spoiled,
             done: vec![false; atoms.len()],
-            waits: (0..atoms.len()).map(|at| part.contains(&at)).collect(),
+            done_sum: 0,
+            waits: vec![false; atoms.len()],
             placed: 0,
             needed: 0,
             been: BTreeMap::new(),
@@ -273,6 +311,7 @@ impl<'a> Search<'a> {
             most_placed: 0,
             stuck: Vec::new(),
         };
+        part.iter().for_each(|at| search.waits[*at] = true);
         search.needed = part.iter().filter(|at| search.has_to_take_effect(**at)).count();
         search
     }
@@ -281,33 +320,27 @@ impl<'a> Search<'a> {
         self.atoms[at].answered.is_some() || self.unheard == Unheard::TookEffect
     }
 
-    fn walk(&mut self, state: &ReferenceStore) -> Step {
-        if self.needed == 0 && self.ends_here(state) {
-            return Step::Found(Box::new(state.clone()));
+    fn walk(&mut self) -> Step {
+        if self.needed == 0 && self.ends_here() {
+            return Step::Found;
         }
         let Some(left) = self.steps_left.checked_sub(1) else { return Step::GivenUp };
         self.steps_left = left;
         let may = self.may_be_next();
-        let mut moment = Moment::at(state);
-        let fits = |at: &usize| self.is_as_seen_and_changes_nothing(*at, &mut moment);
-        if let Some(at) = may.iter().copied().find(fits) {
+        if let Some(at) = may.iter().copied().find(|at| self.is_as_seen_and_changes_nothing(*at)) {
             // It is in nobody's way here, and everybody is freer once it is done: no other place is better.
-            return self.go_on_with(at, state);
+            return self.go_on_with(at, Vec::new());
         }
         let mut stuck = Vec::new();
         let mut because = BTreeSet::new();
         let candidates = self.worth_trying(may);
         for at in candidates.iter().copied() {
-            let Some(effect) = self.atoms[at].take_effect(&mut moment) else {
+            let Some(changes) = self.atoms[at].take_effect(&mut self.state) else {
                 stuck.push(at);
                 because.insert(at);
                 continue;
             };
-            let after = match &effect {
-                Effect::None => state,
-                Effect::Becomes(after) => after,
-            };
-            match self.go_on_with(at, after) {
+            match self.go_on_with(at, changes) {
                 Step::DeadEnd(others) if self.has_a_say(at, &others) => because.extend(others),
                 // Another place of this atom changes nothing of what was in the way.
                 step => return step,
@@ -315,7 +348,7 @@ impl<'a> Search<'a> {
         }
         if let Some(first) = candidates.first().copied().filter(|at| !self.has_to_take_effect(*at)) {
             // Only such are left, and this one may never have taken effect.
-            match self.go_on_with(first, state) {
+            match self.go_on_with(first, Vec::new()) {
                 Step::DeadEnd(others) => because.extend(others),
                 step => return step,
             }
@@ -327,17 +360,17 @@ impl<'a> Search<'a> {
         Step::DeadEnd(because)
     }
 
-    /// Goes on in the state that an atom has led to.
-    fn go_on_with(&mut self, at: usize, after: &ReferenceStore) -> Step {
+    /// Goes on where an atom has led to by these changes, which are taken back if that leads nowhere.
+    fn go_on_with(&mut self, at: usize, changes: Vec<Change>) -> Step {
+        let rows = self.rows;
+        self.rows = changes.iter().fold(rows, |sum, change| sum.wrapping_add(difference(change)));
         self.place(at);
-        let step = if self.can_end_from(at, after) {
-            self.walk_once(after)
-        } else {
-            Step::DeadEnd(BTreeSet::from([at]))
-        };
+        let step = if self.can_end_from(at) { self.walk_once() } else { Step::DeadEnd(BTreeSet::from([at])) };
         if matches!(step, Step::DeadEnd(_)) {
             self.has_turned_back = true;
             self.take_back(at);
+            self.rows = rows;
+            self.state.take_back(changes);
         }
         step
     }
@@ -361,35 +394,28 @@ impl<'a> Search<'a> {
     }
 
     /// Whether what nobody writes after this atom is what was found at the end.
-    fn can_end_from(&self, at: usize, state: &ReferenceStore) -> bool {
-        let Some(contents) = &self.contents else { return true };
-        let is_written_later = |thing: &Thing| {
-            self.order.iter().any(|other| !self.done[*other] && self.atoms[*other].writes().contains(thing))
-        };
-        let settled: BTreeSet<Thing> =
-            self.atoms[at].writes().iter().filter(|thing| !is_written_later(thing)).copied().collect();
-        settled.is_empty() || rows_of(state.tables(), &settled) == only(contents, &settled)
+    fn can_end_from(&self, at: usize) -> bool {
+        let Some(contents) = self.contents else { return true };
+        let settled = self.writes[at].iter().filter(|thing| self.writers_left[**thing] == 0);
+        let settled: Vec<Thing> = settled.map(|thing| self.things[*thing]).collect();
+        settled.is_empty() || are_found(&settled, self.state.tables(), contents)
     }
 
-    fn ends_here(&self, state: &ReferenceStore) -> bool {
-        self.contents.as_ref().is_none_or(|contents| self.rows(state) == *contents)
-    }
-
-    fn rows(&self, state: &ReferenceStore) -> Contents {
-        rows_of(state.tables(), &self.things)
+    fn ends_here(&self) -> bool {
+        self.contents.is_none_or(|contents| are_found(&self.things, self.state.tables(), contents))
     }
 
     /// Goes on, unless it has been here before.
-    fn walk_once(&mut self, state: &ReferenceStore) -> Step {
+    fn walk_once(&mut self) -> Step {
         // Before the first dead end it has been nowhere but on its way here.
         if !self.has_turned_back {
-            return self.walk(state);
+            return self.walk();
         }
-        let here = (fingerprint(&self.done), fingerprint(&self.rows(state)));
+        let here = (self.done_sum, self.rows);
         if let Some(because) = self.been.get(&here) {
             return Step::DeadEnd(because.clone());
         }
-        let step = self.walk(state);
+        let step = self.walk();
         if let Step::DeadEnd(because) = &step {
             self.been.insert(here, because.clone());
         }
@@ -405,10 +431,13 @@ impl<'a> Search<'a> {
         waiting().filter(|at| self.atoms[*at].invoked < first_answer && !is_early(at)).collect()
     }
 
-    fn is_as_seen_and_changes_nothing(&self, at: usize, moment: &mut Moment<'_>) -> bool {
+    fn is_as_seen_and_changes_nothing(&mut self, at: usize) -> bool {
         let atom = &self.atoms[at];
-        let only_reads = atom.answered.is_some() && atom.writes().is_empty();
-        only_reads && matches!(atom.take_effect(moment), Some(Effect::None))
+        if atom.answered.is_none() || !atom.writes().is_empty() {
+            return false;
+        }
+        // It writes nothing, so nothing has changed.
+        atom.take_effect(&mut self.state).is_some()
     }
 
     /// Of what may be next, what has to do with the one that was answered first, directly or through others that wait: the
@@ -425,10 +454,7 @@ impl<'a> Search<'a> {
             }
             Some(_) | None => may,
         };
-        let waiting_readers = |at: usize| {
-            let reads = |rival: &&usize| !self.done[**rival] && self.atoms[at].spoils(&self.atoms[**rival]);
-            self.rivals[at].iter().filter(reads).count()
-        };
+        let waiting_readers = |at: usize| self.spoiled[at].iter().filter(|rival| !self.done[**rival]).count();
         those.sort_by_key(|at| (!self.has_to_take_effect(*at), waiting_readers(*at)));
         those
     }
@@ -449,16 +475,24 @@ impl<'a> Search<'a> {
 
     fn place(&mut self, at: usize) {
         self.done[at] = true;
+        self.done_sum = self.done_sum.wrapping_add(fingerprint(&at));
         self.waits[at] = false;
         self.placed += 1;
         self.needed -= usize::from(self.has_to_take_effect(at));
+        for thing in &self.writes[at] {
+            self.writers_left[*thing] -= 1;
+        }
     }
 
     fn take_back(&mut self, at: usize) {
         self.done[at] = false;
+        self.done_sum = self.done_sum.wrapping_sub(fingerprint(&at));
         self.waits[at] = true;
         self.placed -= 1;
         self.needed += usize::from(self.has_to_take_effect(at));
+        for thing in &self.writes[at] {
+            self.writers_left[*thing] += 1;
+        }
     }
 }
 
@@ -466,4 +500,29 @@ fn fingerprint(what: &impl Hash) -> u64 {
     let mut hasher = TraceHasher::default();
     what.hash(&mut hasher);
     hasher.finish()
+}
+
+/// By what a change changes the sum over all rows of a store.
+fn difference(change: &Change) -> u64 {
+    fn of<Row: Hash>(table: u8, delta: &Delta<Row>) -> u64 {
+        let part = |row: &Option<Row>| row.as_ref().map_or(0, |row| fingerprint(&(table, row)));
+        part(&delta.after).wrapping_sub(part(&delta.before))
+    }
+    match change {
+        Change::Tenant(delta) => of(0, delta),
+        Change::Lease(delta) => of(1, delta),
+        Change::Node(delta) => of(2, delta),
+        Change::Job(delta) => of(3, delta),
+        Change::JobVersion(delta) => of(4, delta),
+        Change::Execution(delta) => of(5, delta),
+        Change::Attempt(delta) => of(6, delta),
+        Change::Outbox(delta) => of(7, delta),
+        Change::DeadLetter(delta) => of(8, delta),
+        Change::SkippedRange(delta) => of(9, delta),
+        Change::Refusal(delta) => of(10, delta),
+        Change::Request(delta) => of(11, delta),
+        Change::Pause(delta) => of(12, delta),
+        Change::Limit(delta) => of(13, delta),
+        Change::Malformed(delta) => of(14, delta),
+    }
 }

@@ -580,6 +580,37 @@ pub(crate) fn rows_of(tables: &Tables, things: &BTreeSet<Thing>) -> Contents {
     }
 }
 
+/// Whether the rows of these things are those that were found.
+pub(crate) fn are_found(things: &[Thing], tables: &Tables, found: &Contents) -> bool {
+    let has = |thing: Thing| things.contains(&thing);
+    let lease = |thing: &Thing| match thing {
+        Thing::Lease(resource) => {
+            found.leases.get(usize::from(resource.number())).is_some_and(|row| row == tables.lease(*resource))
+        }
+        _ => true,
+    };
+    macro_rules! same {
+        ($table:ident, |$row:ident| $has:expr) => {
+            tables.$table().iter().filter(|$row| $has).eq(found.$table.iter().filter(|$row| $has))
+        };
+    }
+    things.iter().all(lease)
+        && same!(executions, |row| has(Thing::Execution(row.id)))
+        && same!(jobs, |row| has(Thing::Job(row.id)))
+        && same!(attempts, |row| has(Thing::Execution(row.execution)))
+        && same!(outbox, |row| has(Thing::Execution(row.execution)))
+        && same!(dead_letters, |row| has(Thing::Execution(row.execution)))
+        && same!(nodes, |row| has(Thing::Node(row.id)))
+        && same!(tenants, |row| has(Thing::Tenant(row.id)))
+        && same!(job_versions, |row| has(Thing::Job(row.job)))
+        && same!(skipped_ranges, |row| has(Thing::Job(row.job)))
+        && same!(refusals, |row| has(refused(row)))
+        && same!(requests, |row| has(Thing::Tenant(row.tenant)))
+        && same!(pauses, |_row| has(Thing::Pauses))
+        && same!(limits, |_row| has(Thing::Limits))
+        && same!(malformed, |row| has(Thing::Message(row.digest)))
+}
+
 /// The instants that the row of a thing keeps at the end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Kept {

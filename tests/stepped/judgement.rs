@@ -13,7 +13,7 @@ use fencepost_core::store::reference::ReferenceStore;
 use fencepost_core::store::reply::Reply;
 use fencepost_core::store::tables::Contents;
 
-use crate::atoms::{Effect, Moment, atoms_of};
+use crate::atoms::atoms_of;
 use crate::case::{Act, Case, Serial};
 use crate::history::Operation;
 
@@ -208,10 +208,8 @@ impl Seen {
         let mut state = case.before();
         for atom in atoms_of(&operations, &state.clone()) {
             let who = order[atom.operation];
-            match atom.take_effect(&mut Moment::at(&state)) {
-                None => return Err(self.other_answer(case, who, &state, order)),
-                Some(Effect::None) => {}
-                Some(Effect::Becomes(after)) => state = *after,
+            if atom.take_effect(&mut state).is_none() {
+                return Err(self.other_answer(case, who, &state, order));
             }
         }
         let expected = state.dump();

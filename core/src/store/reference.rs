@@ -81,6 +81,12 @@ impl ReferenceStore {
         self.apply_choosing(&Choice::First, now, command, changes)
     }
 
+    /// Takes back the changes of the commands that were executed last, as if these had never been: whoever looks for the
+    /// order in which commands took effect tries many, and a copy of the store for each is dear.
+    pub fn take_back(&mut self, changes: Vec<Change>) {
+        self.tables.take_back(changes);
+    }
+
     /// Like [`apply`](Self::apply), where a command that picks rows picks as `choice` says: what a store may do
     /// that others use at the same time.
     pub fn apply_choosing(

@@ -19,6 +19,7 @@ mod due;
 mod leases;
 mod plain;
 mod table;
+mod take_back;
 mod work;
 
 pub use contents::Contents;

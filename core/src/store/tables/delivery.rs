@@ -64,6 +64,13 @@ impl DeliveryIndex {
         }
     }
 
+    /// An execution without outbox rows was never made, after all.
+    pub(super) fn execution_forgotten(&mut self, row: &ExecutionRow) {
+        if let Some(place) = Self::place(row) {
+            self.undelivered.remove(&place);
+        }
+    }
+
     /// An outbox row was inserted.
     pub(super) fn outbox_inserted(&mut self, id: OutboxId, execution: Option<&ExecutionRow>) {
         let Some(execution) = execution else { return };

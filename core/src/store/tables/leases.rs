@@ -53,6 +53,14 @@ impl LeaseTable {
         let before = core::mem::replace(place, row.clone());
         changes.push(Change::Lease(Delta { before: Some(before), after: Some(row) }));
     }
+
+    /// Puts the row back to what it was before this change.
+    pub(in crate::store) fn take_back(&mut self, delta: Delta<LeaseRow>) {
+        if let Some(before) = delta.before {
+            let place = usize::from(before.resource.number());
+            self.rows[place] = before;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! [`Table::put`] and [`Table::remove`] are the only ways to change a row. Both hand the row before and
 //! after to [`Record::reindex`] and report the [`Change`], so that no index and no oracle can be forgotten.
+//! What they reported, [`Table::take_back`] takes back.
 //! A row written with the contents that it had is no change.
 
 use core::fmt;
@@ -98,5 +99,19 @@ impl<Row: Record> Table<Row> {
         Row::reindex(&mut self.index, Some(&before), None);
         changes.push(Row::change(Delta { before: Some(before), after: None }));
         true
+    }
+
+    /// Puts the row back to what it was before this change.
+    pub(in crate::store) fn take_back(&mut self, delta: Delta<Row>) {
+        Row::reindex(&mut self.index, delta.after.as_ref(), delta.before.as_ref());
+        match (delta.before, delta.after) {
+            (Some(before), _) => {
+                self.rows.insert(before.key(), before);
+            }
+            (None, Some(after)) => {
+                self.rows.remove(&after.key());
+            }
+            (None, None) => {}
+        }
     }
 }
