@@ -353,7 +353,9 @@ impl<'a> World<'a> {
         self.trace.absorb_changes(self.now, lane, &self.changes);
         let verdict = self.oracles.on_commit(self.now, node, command, &reply, &self.changes);
         self.measures.on_commit(&self.changes, self.now);
-        self.remember();
+        if self.changes.iter().any(|change| !matches!(change, Change::Lease(_))) {
+            self.remember();
+        }
         if self.nodes.iter().any(|node| node.fenced.is_some()) {
             self.thaw_fenced();
         }

@@ -3,6 +3,7 @@
 //! Times are [`Timestamp`]s of the store's clock, ids and tokens are made by callers or by acquisition,
 //! and nothing is defaulted by a server, so that two stores that executed the same commands are equal.
 
+use core::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -33,7 +34,7 @@ pub struct TenantRow {
 }
 
 /// `lease`: key `resource`. One row per partition and one for leadership, there from the start.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseRow {
     /// What is leased.
     pub resource: LeaseResource,
@@ -45,6 +46,17 @@ pub struct LeaseRow {
     pub nonce: EffectId,
     /// When it lapses. The epoch where there is no owner.
     pub expires_at: Timestamp,
+}
+
+/// In as few words as tell rows apart: nine tenths of what is hashed in a simulation are leases that are renewed.
+impl Hash for LeaseRow {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(u64::from(self.resource.number()) << 1 | u64::from(self.owner.is_some()));
+        self.token.hash(state);
+        self.owner.iter().for_each(|owner| owner.hash(state));
+        self.nonce.hash(state);
+        self.expires_at.hash(state);
+    }
 }
 
 named!(

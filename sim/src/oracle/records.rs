@@ -120,7 +120,11 @@ fn check_dead_letters(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) 
 }
 
 /// Every refusal in a reply is recorded in the same commit. Repeats of one may share a row.
-fn check_refusals(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) -> Result<(), Violation> {
+pub(super) fn check_refusals(
+    commit: &Commit<'_>,
+    mirror: &Mirror,
+    changes: &[Change],
+) -> Result<(), Violation> {
     let refused = refusals(commit);
     if refused == 0 {
         return Ok(());

@@ -149,7 +149,7 @@ impl Call<'_> {
                 if may_be_taken(row.expires_at, self.now) {
                     mark::hit(Mark::LeaseRenewedAfterLapse);
                 }
-                self.tables.leases.put(LeaseRow { expires_at, ..row.clone() }, self.changes);
+                self.tables.leases.extend(held.resource, expires_at, self.changes);
                 HoldReply::Done
             }
             Err(current) => {

@@ -2,7 +2,7 @@
 //!
 //! Every cycle of every scheduler renews all its leases, and every guard reads them, so they lie side by side
 //! in the order of [`LeaseResource::number`] instead of in a tree. What must stay true is what holds for every
-//! [`Table`](super::Table): a row changes through [`LeaseTable::put`] alone, which reports the change, and a
+//! [`Table`](super::Table): a row changes through [`LeaseTable::put`] and [`LeaseTable::extend`] alone, which report the change, and a
 //! row written with the contents that it had is no change.
 
 use crate::fencing::FencingToken;
@@ -52,6 +52,22 @@ impl LeaseTable {
         }
         let before = core::mem::replace(place, row.clone());
         changes.push(Change::Lease(Delta { before: Some(before), after: Some(row) }));
+    }
+
+    /// Moves the end of a lease.
+    pub(in crate::store) fn extend(
+        &mut self,
+        resource: LeaseResource,
+        expires_at: Timestamp,
+        changes: &mut Vec<Change>,
+    ) {
+        let row = &mut self.rows[usize::from(resource.number())];
+        if row.expires_at == expires_at {
+            return;
+        }
+        let before = row.clone();
+        row.expires_at = expires_at;
+        changes.push(Change::Lease(Delta { before: Some(before), after: Some(row.clone()) }));
     }
 
     /// Puts the row back to what it was before this change.
