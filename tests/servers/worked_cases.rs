@@ -1,14 +1,18 @@
 //! Cases that went wrong elsewhere, worked through here: long outages, deletes with work pending, a leader that comes
-//! back after days, a result that comes after the end.
+//! back after days, a result that comes after the end, a midnight of twenty thousand.
 //!
 //! Those about fires run on the real stack: a scheduler and a worker with their own connections, PostgreSQL, RabbitMQ, and
 //! the API for whoever asks. Those about what a node does days later are played command by command at instants that are
 //! passed in. In the end each database is verified.
 
+#[path = "worked_cases/midnight.rs"]
+mod midnight;
 #[path = "worked_cases/overlap.rs"]
 mod overlap;
 #[path = "worked_cases/pauses.rs"]
 mod pauses;
+#[path = "worked_cases/policies.rs"]
+mod policies;
 #[path = "worked_cases/stack.rs"]
 mod stack;
 
