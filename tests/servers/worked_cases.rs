@@ -9,8 +9,12 @@
 mod overlap;
 #[path = "worked_cases/pauses.rs"]
 mod pauses;
+#[path = "worked_cases/priorities.rs"]
+mod priorities;
 #[path = "worked_cases/stack.rs"]
 mod stack;
+#[path = "worked_cases/target.rs"]
+mod target;
 
 use std::time::Duration;
 

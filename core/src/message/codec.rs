@@ -14,6 +14,7 @@ use crate::event::MalformedMessage;
 use crate::id::{DispatchNo, ExecutionId, JobId, JobVersion, MALFORMED_NAMESPACE, Occurrence, TenantId};
 use crate::job::{DeadLetters, HandlerName, HandlerRef, Payload, Unreadable};
 use crate::limits::{EXCERPT_BYTES_MAX, MESSAGE_BYTES_MAX};
+use crate::priority::Priority;
 use crate::retry::RetryPolicy;
 use crate::store::reply::Dispatch;
 use crate::time::{Span, Timestamp};
@@ -58,6 +59,8 @@ struct Wire {
     due_at: Timestamp,
     handler: HandlerName,
     handler_version: u32,
+    #[serde(default, skip_serializing_if = "Priority::is_normal")]
+    priority: Priority,
     payload: Payload,
     attempt_timeout_us: Span,
     max_attempts: u32,
@@ -97,6 +100,7 @@ impl ExecutionMessage {
             key: Arc::clone(&dispatch.key),
             due_at: dispatch.due_at,
             handler: definition.handler.clone(),
+            priority: definition.priority,
             payload: dispatch.payload.clone().unwrap_or_else(|| definition.payload.clone()),
             attempt_timeout: definition.attempt_timeout,
             retry: definition.retry.clone(),
@@ -121,6 +125,7 @@ impl ExecutionMessage {
             due_at: self.due_at,
             handler: self.handler.name.clone(),
             handler_version: self.handler.version,
+            priority: self.priority,
             payload: self.payload.clone(),
             attempt_timeout_us: self.attempt_timeout,
             max_attempts: self.retry.max_attempts,
@@ -172,6 +177,7 @@ impl ExecutionMessage {
             key: wire.key,
             due_at: wire.due_at,
             handler: HandlerRef { name: wire.handler, version: wire.handler_version },
+            priority: wire.priority,
             payload: wire.payload,
             attempt_timeout: wire.attempt_timeout_us,
             retry: RetryPolicy {
