@@ -711,7 +711,7 @@ impl Player {
         let fetched = self.history.rounds.last().cloned().unwrap_or_default();
         for (slot, foreign) in drains {
             let sights = fetched.sights.get(&slot).into_iter().flatten();
-            let tags: Vec<u64> = sights.map(Sight::tag).collect();
+            let tags: Vec<u64> = sights.map(|sight| sight.tag()).collect();
             if !tags.is_empty() {
                 foreign.settle(&tags, Settling::AckUpTo, Fence::Queue).await;
                 self.act(Actor::Foreign(slot), Act::Settle { slot, tags, how: Settling::AckUpTo });

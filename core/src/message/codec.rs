@@ -194,3 +194,55 @@ impl ExecutionMessage {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A message as it was written before there were priorities.
+    fn without_priority() -> Value {
+        json!({
+            "schema": 1, "execution": "00000000-0000-0000-0000-000000000001", "dispatch_no": 1,
+            "tenant": "00000000-0000-0000-0000-000000000002", "job": "00000000-0000-0000-0000-000000000003",
+            "job_version": 1, "occurrence": {"manual": {"key": "k"}}, "key": "k",
+            "due_at": 1_000, "handler": "mail", "handler_version": 1, "payload": null,
+            "attempt_timeout_us": 1_000_000, "max_attempts": 1, "retry_base_us": 1_000, "retry_cap_us": 2_000,
+            "max_rescues": 1, "max_lost_starts": 1, "dead_letter": "on",
+            "dispatched_at": 2_000, "publish_delay_us": 0
+        })
+    }
+
+    fn read(message: &Value) -> Result<ExecutionMessage, MessageError> {
+        ExecutionMessage::decode(message.to_string().as_bytes()).map_err(|malformed| malformed.error)
+    }
+
+    #[test]
+    fn a_message_without_a_priority_has_normal_priority_and_stays_as_it_was() {
+        let message = read(&without_priority()).expect("it was written by a version before this one");
+        assert_eq!(message.priority, Priority::Normal);
+        let again: Value = serde_json::from_slice(&message.encode()).expect("it is JSON");
+        assert_eq!(again, without_priority());
+    }
+
+    #[test]
+    fn a_priority_travels() {
+        for priority in [Priority::High, Priority::Low] {
+            let mut written = without_priority();
+            written["priority"] = json!(priority.name());
+            let message = read(&written).expect("it is one of ours");
+            assert_eq!(message.priority, priority);
+            assert_eq!(ExecutionMessage::decode(&message.encode()), Ok(message));
+        }
+    }
+
+    #[test]
+    fn a_priority_of_a_newer_schema_that_is_not_known_here_is_handed_back() {
+        let mut written = without_priority();
+        written["priority"] = json!("urgent");
+        assert!(matches!(read(&written), Err(MessageError::Malformed { .. })));
+        written["schema"] = json!(2);
+        assert!(matches!(read(&written), Err(MessageError::UnknownSchema { schema: 2, .. })));
+    }
+}

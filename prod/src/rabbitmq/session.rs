@@ -150,15 +150,14 @@ impl Session {
 
     /// Sends the acknowledgements noted so far.
     pub(super) async fn send_acks(&mut self) -> Result<(), BrokerError> {
-        let frames = |book: &mut AckBook, channel: &Channel| {
-            let sending = book.frames().into_iter().map(|frame| match frame {
-                AckFrame::One(tag) => channel.basic_ack(tag, BasicAckOptions { multiple: false }),
-                AckFrame::UpTo(tag) => channel.basic_ack(tag, BasicAckOptions { multiple: true }),
-            });
-            sending.collect::<Vec<_>>()
-        };
         let books = self.books.values_mut().zip(self.channels.iter());
-        let sending: Vec<_> = books.flat_map(|(book, (_, channel))| frames(book, channel)).collect();
+        let frames = books
+            .flat_map(|(book, (_, channel))| book.frames().into_iter().map(move |frame| (channel, frame)));
+        let sending = frames.map(|(channel, frame)| match frame {
+            AckFrame::One(tag) => channel.basic_ack(tag, BasicAckOptions { multiple: false }),
+            AckFrame::UpTo(tag) => channel.basic_ack(tag, BasicAckOptions { multiple: true }),
+        });
+        let sending: Vec<_> = sending.collect();
         if sending.is_empty() {
             return Ok(());
         }

@@ -16,8 +16,11 @@ use crate::plan::{BehaviourKind, Creation, Definition, JobSpec, WorkerSpec};
 use crate::rng::{PPM, StreamKey};
 use crate::sim_time::SimTime;
 
-/// How many jobs of each priority are in a rush.
-const OF_EACH: usize = 8;
+/// How many jobs are in a rush. They fire once a second each, and those of high priority alone are more than the workers
+/// can start: all three wait all the while, whoever is favoured.
+const RUSHING: usize = 24;
+const RUSHED: [Priority; 4] = [Priority::High, Priority::High, Priority::Normal, Priority::Low];
+const SLOTS: u32 = 2;
 /// How long they fire.
 const LASTS: Span = Span::from_secs(8);
 
@@ -42,16 +45,15 @@ pub(super) fn rush(seed: u64, day: &Day, heal_at: SimTime, jobs: &mut [JobSpec],
     let after = stream.span(Span::from_secs(10), whole.divided_by(2));
     // On the second: what is stored is in milliseconds, and nobody needs more.
     let starts_at = day.starts_at.plus(Span::from_millis(after.as_millis()));
-    let slots = stream.between(2, 3) as u32;
     for worker in workers {
-        worker.config.slots = slots;
+        worker.config.slots = SLOTS;
     }
     let rushing = jobs.iter_mut().skip(HERD).filter(|job| takes_part(job));
-    for (index, job) in rushing.take(OF_EACH * Priority::ALL.len()).enumerate() {
-        job.behaviour.least = Span::from_millis(400);
-        job.behaviour.most = Span::from_millis(800);
+    for (index, job) in rushing.take(RUSHING).enumerate() {
+        job.behaviour.least = Span::from_millis(600);
+        job.behaviour.most = Span::from_millis(1_000);
         if let Definition::Readable(definition) = &mut job.definition {
-            definition.priority = Priority::ALL[index % Priority::ALL.len()];
+            definition.priority = RUSHED[index % RUSHED.len()];
             hurry(definition, starts_at);
         }
     }
