@@ -252,6 +252,12 @@ impl StoredDefinition {
         self.read.as_ref().ok().and_then(|definition| definition.concurrency_key.as_ref())
     }
 
+    /// Its priority. Where this version cannot read the definition, normal.
+    #[must_use]
+    pub fn priority(&self) -> Priority {
+        self.read.as_ref().map_or(Priority::Normal, |definition| definition.priority)
+    }
+
     /// After how many failures in a row its job is paused. Where this version cannot read the definition, nothing is
     /// paused on a guess.
     #[must_use]

@@ -49,6 +49,22 @@ impl Priority {
         }
     }
 
+    /// Which one a place that has become free is offered to first, by something that is spread evenly, such as an id or a
+    /// count: each as often as its weight says. For decisions of the store, which keeps no turns.
+    #[must_use]
+    pub const fn offered_first(to: u128) -> Self {
+        match to % (Self::WEIGHTS_SUM as u128) {
+            3 => Self::Low,
+            1 | 5 => Self::Normal,
+            _ => Self::High,
+        }
+    }
+
+    /// In which order a place is offered that is offered to this one first: then to the others, the highest first.
+    pub fn and_then_the_others(self) -> impl Iterator<Item = Self> {
+        core::iter::once(self).chain(Self::ALL.iter().copied().filter(move |other| *other != self))
+    }
+
     /// Its place among the three, the highest first.
     #[must_use]
     pub const fn index(self) -> usize {
