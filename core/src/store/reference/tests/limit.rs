@@ -205,13 +205,13 @@ fn of_what_waits_for_a_limit_each_priority_is_let_go_by_its_weight_and_no_place_
         all.filter(|row| row.waiting == Some(WaitReason::TenantLimit)).cloned().collect()
     };
     let ask = |world: &mut World, execution: ExecutionId| {
-        let item = AcquireExecution {
-            execution,
-            nonce: world.nonce(),
-            published_at: world.now,
-            held: Span::ZERO,
-        };
-        world.apply(Command::AcquireExecutions(AcquireExecutions { node: WORKER, ttl: TTL, items: vec![item] }))
+        let item =
+            AcquireExecution { execution, nonce: world.nonce(), published_at: world.now, held: Span::ZERO };
+        world.apply(Command::AcquireExecutions(AcquireExecutions {
+            node: WORKER,
+            ttl: TTL,
+            items: vec![item],
+        }))
     };
     let everything: Vec<ExecutionId> = world.store.tables().executions().iter().map(|row| row.id).collect();
     everything.iter().for_each(|execution| drop(ask(&mut world, *execution)));
@@ -219,8 +219,10 @@ fn of_what_waits_for_a_limit_each_priority_is_let_go_by_its_weight_and_no_place_
     let mut let_go = [0_usize; 3];
     for _ in 0..80 {
         let before = waiting(&world);
-        let run =
-            RunId { execution: running, token: world.store.tables().executions().get(&running).expect("it runs").token };
+        let run = RunId {
+            execution: running,
+            token: world.store.tables().executions().get(&running).expect("it runs").token,
+        };
         world.finish(WORKER, run, RunOutcome::Completed);
         let after: Vec<ExecutionId> = waiting(&world).iter().map(|row| row.id).collect();
         let gone: Vec<_> = before.into_iter().filter(|row| !after.contains(&row.id)).collect();
