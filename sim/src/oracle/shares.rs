@@ -1,9 +1,9 @@
-//! Shares: that each priority has its share of a worker's starts, over any stretch in which all of them wait there.
+//! Shares: that each priority has its share of a worker's starts, over any stretch through which it waits there.
 //!
-//! A stretch of a worker is a run of starts in a row at each of which something of every priority waits to be asked for,
-//! and between which no turn led nowhere. Of the n starts of a stretch, a priority of weight w out of 8 must have w·n/8,
-//! less what beginnings and ends of stretches cost: two turns of eight, and w for each slot, since what had been asked for
-//! when the last of the three began to wait was asked for before.
+//! A stretch of a priority is a run of a worker's starts in a row at each of which something of it waits to be asked for,
+//! and between which no turn led nowhere. Whether others wait makes no difference: where they do not, it has more. Of the n
+//! starts of a stretch, a priority of weight w out of 8 must have w·n/8, less what the beginning and the end of a stretch
+//! cost: two turns of eight, and w for each slot, since what had been asked for when it began to wait was asked for before.
 //!
 //! Counted is in eighths of a start, one number for each worker and priority: how far it has fallen behind at most over all
 //! stretches that end here. A start of another adds w, one of its own w - 8, and what is below zero is nothing: a longer
@@ -31,44 +31,40 @@ pub struct Standing {
     pub slots: u32,
 }
 
-/// The starts of each worker's current stretch.
+/// How far the priorities have fallen behind at each worker.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    stretches: BTreeMap<NodeId, Stretch>,
+    workers: BTreeMap<NodeId, Behind>,
 }
 
 #[derive(Debug, Default)]
-struct Stretch {
+struct Behind {
     detours: u64,
-    starts: u64,
-    /// By how many eighths of a start each has fallen behind.
-    behind: ByPriority<u64>,
+    /// By how many eighths of a start.
+    eighths: ByPriority<u64>,
 }
 
 impl Shares {
     /// Checks a start.
     pub(super) fn check(&mut self, at: SimTime, node: NodeId, seen: &Standing) -> Result<(), Violation> {
-        let all_wait = seen.waits.iter().all(|(_, waits)| *waits);
-        if !all_wait {
-            self.stretches.remove(&node);
-            return Ok(());
+        let behind = self.workers.entry(node).or_default();
+        if behind.detours != seen.detours {
+            *behind = Behind { detours: seen.detours, ..Behind::default() };
         }
-        let stretch = self.stretches.entry(node).or_default();
-        if stretch.starts == 0 || stretch.detours != seen.detours {
-            *stretch = Stretch { detours: seen.detours, ..Stretch::default() };
-        }
-        stretch.starts += 1;
-        for priority in Priority::ALL.iter().copied() {
+        for (priority, waits) in seen.waits.iter() {
+            let eighths = behind.eighths.get_mut(priority);
+            if !*waits {
+                *eighths = 0;
+                continue;
+            }
             let weight = priority.weight();
             let own = if priority == seen.priority { Priority::WEIGHTS_SUM } else { 0 };
-            let behind = stretch.behind.get_mut(priority);
-            *behind = (*behind + weight).saturating_sub(own);
+            *eighths = (*eighths + weight).saturating_sub(own);
             let most = 2 * Priority::WEIGHTS_SUM + weight * u64::from(seen.slots);
-            if *behind > most {
+            if *eighths > most {
                 let detail = format!(
-                    "{node} has {} starts behind it while all priorities waited there, and {priority} has fallen {behind} \
-                     eighths of a start behind its share of {weight} in {}; at most {most} were lawful",
-                    stretch.starts,
+                    "at {node}, {priority} has fallen {eighths} eighths of a start behind its share of {weight} in {}, \
+                     while it waited there; at most {most} were lawful",
                     Priority::WEIGHTS_SUM,
                 );
                 return Err(Invariant::PriorityShares.broken(at, detail));
@@ -79,7 +75,7 @@ impl Shares {
 
     /// The process is gone.
     pub(super) fn forget(&mut self, node: NodeId) {
-        self.stretches.remove(&node);
+        self.workers.remove(&node);
     }
 }
 
@@ -118,6 +114,17 @@ mod tests {
         let mut shares = Shares::default();
         let broken = (0..100).find_map(|turn| started(&mut shares, Priority::ALL[turn % 3], 0).err());
         assert_eq!(broken.expect("a high one has more").invariant, "priority-shares");
+    }
+
+    #[test]
+    fn who_does_not_wait_falls_behind_nobody() {
+        let mut shares = Shares::default();
+        for turn in 0..200 {
+            let waits = ByPriority::new([true, true, turn % 10 > 0]);
+            let priority = if turn % 7 < 5 { Priority::High } else { Priority::Normal };
+            let standing = Standing { priority, waits, detours: 0, slots: 2 };
+            shares.check(SimTime::ZERO, NodeId::from_u128(1), &standing).expect("no stretch is long enough");
+        }
     }
 
     #[test]
