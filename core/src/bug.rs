@@ -203,6 +203,10 @@ bugs! {
     WishIgnored = "wish-ignored",
     /// The worker tells the handler the number of the attempt before. `attempt-bounds`.
     AttemptMiscounted = "attempt-miscounted",
+    /// The worker starts whatever has the highest priority, always. `priority-shares`.
+    HighestPriorityAlone = "highest-priority-alone",
+    /// The worker starts what it has in the order of arrival, whatever its priority. `priority-shares`.
+    PrioritiesAreIgnored = "priorities-are-ignored",
     // Of changes of a job.
     /// The store changes a job whatever version the change was planned on. `fenced-write`.
     ChangeIgnoresVersion = "change-ignores-version",

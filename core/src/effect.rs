@@ -24,7 +24,7 @@ pub enum SchedulerEffect {
         /// What is asked.
         command: Command,
     },
-    /// Publish to the queues of the messages' handlers, which are declared first; comes back as `Published`.
+    /// Publish to the queues of the messages' handlers and priorities, which are declared first; comes back as `Published`.
     Publish {
         /// Names the publication.
         id: EffectId,
@@ -47,9 +47,9 @@ pub enum WorkerEffect {
         /// What is asked.
         command: Command,
     },
-    /// Consume from the queues of the configured handlers, with as many unacknowledged at most as this.
+    /// Consume from the queues of the configured handlers, with as many unacknowledged at most of each priority as this.
     Consume {
-        /// How many.
+        /// How many of each priority.
         prefetch: u32,
     },
     /// Consume no more; what was delivered may still be acknowledged.

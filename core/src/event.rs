@@ -8,6 +8,7 @@ use crate::id::EffectId;
 use crate::lease::RunId;
 use crate::message::{ExecutionMessage, MessageError};
 use crate::partition::PartitionId;
+use crate::priority::Priority;
 use crate::store::StoreOutcome;
 use crate::time::Span;
 
@@ -90,13 +91,42 @@ pub enum WorkerEvent {
     DrainRequested,
 }
 
-/// Names a delivery: a tag within one consumer's epoch.
+/// Names a delivery: a tag within one consumer's epoch, which tells its priority too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Delivery {
     /// Which consumer: raised with each new one.
     pub epoch: u64,
     /// The broker's tag in it.
     pub tag: u64,
+}
+
+impl Delivery {
+    /// The tag of what is the `number`th delivery of this priority: each is counted by itself. Of normal ones that is the
+    /// number.
+    #[must_use]
+    pub const fn tag_of(priority: Priority, number: u64) -> u64 {
+        match priority {
+            Priority::Normal => number,
+            Priority::High => number | Self::HIGH,
+            Priority::Low => number | Self::LOW,
+        }
+    }
+
+    /// Of which priority it is, and its number among those.
+    #[must_use]
+    pub const fn place(self) -> (Priority, u64) {
+        let number = self.tag & !(Self::HIGH | Self::LOW);
+        if self.tag & Self::HIGH != 0 {
+            (Priority::High, number)
+        } else if self.tag & Self::LOW != 0 {
+            (Priority::Low, number)
+        } else {
+            (Priority::Normal, number)
+        }
+    }
+
+    const HIGH: u64 = 1 << 63;
+    const LOW: u64 = 1 << 62;
 }
 
 /// A message that could not be read.

@@ -5,6 +5,7 @@ use crate::fencing::FencingToken;
 use crate::id::{ExecutionId, JobId, TenantId};
 use crate::job::Unreadable;
 use crate::lease::{LeaseResource, RunId};
+use crate::priority::Priority;
 use crate::store::row::{RefusedAction, RefusedResource};
 use crate::time::Span;
 
@@ -102,6 +103,8 @@ pub enum Fact {
     RunStarted {
         /// Which run.
         run: RunId,
+        /// Its priority.
+        priority: Priority,
         /// Which attempt.
         attempt: u32,
         /// From the publication of its message to the delivery, by the store's clock and both nodes' steady ones.

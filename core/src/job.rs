@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::JobId;
 use crate::limits;
+use crate::priority::Priority;
 use crate::retry::RetryPolicy;
 use crate::schedule::misfire::MisfirePolicy;
 use crate::schedule::{Bounds, Flex, Schedule};
@@ -108,6 +109,9 @@ pub struct JobDefinition {
     /// a limit is set for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency_key: Option<Arc<str>>,
+    /// Its share of the starts where more waits than can run.
+    #[serde(default, skip_serializing_if = "Priority::is_normal")]
+    pub priority: Priority,
     /// How long one attempt may take.
     #[serde(
         rename = "attempt_timeout_ms",
@@ -246,6 +250,12 @@ impl StoredDefinition {
     #[must_use]
     pub fn concurrency_key(&self) -> Option<&Arc<str>> {
         self.read.as_ref().ok().and_then(|definition| definition.concurrency_key.as_ref())
+    }
+
+    /// Its priority. Where this version cannot read the definition, normal.
+    #[must_use]
+    pub fn priority(&self) -> Priority {
+        self.read.as_ref().map_or(Priority::Normal, |definition| definition.priority)
     }
 
     /// After how many failures in a row its job is paused. Where this version cannot read the definition, nothing is

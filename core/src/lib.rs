@@ -24,6 +24,7 @@ pub mod mark;
 pub mod message;
 pub mod partition;
 pub mod pause;
+pub mod priority;
 pub mod replay;
 pub mod retry;
 pub mod schedule;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{DispatchNo, ExecutionId, JobId, JobVersion, Occurrence, TenantId};
 use crate::job::{DeadLetters, HandlerRef, Payload};
+use crate::priority::Priority;
 use crate::retry::RetryPolicy;
 use crate::time::{Span, Timestamp};
 
@@ -39,8 +40,11 @@ pub struct ExecutionMessage {
     pub key: Arc<str>,
     /// When it was due.
     pub due_at: Timestamp,
-    /// Which code runs; its name is the routing key.
+    /// Which code runs; its name and the priority are the routing key.
     pub handler: HandlerRef,
+    /// Its share of the starts where more waits than can run.
+    #[serde(default, skip_serializing_if = "Priority::is_normal")]
+    pub priority: Priority,
     /// What that is given.
     pub payload: Payload,
     /// How long one attempt may take.

@@ -14,6 +14,7 @@ use fencepost_core::event::PublishOutcome;
 use fencepost_core::id::{DispatchNo, JobId, JobVersion, Occurrence, TenantId};
 use fencepost_core::job::{DeadLetters, HandlerName, HandlerRef, Payload, SCHEMA_VERSION};
 use fencepost_core::message::ExecutionMessage;
+use fencepost_core::priority::Priority;
 use fencepost_core::retry::RetryPolicy;
 use fencepost_core::time::{Span, Timestamp};
 use futures_util::StreamExt;
@@ -83,8 +84,9 @@ async fn measure(url: &str, kind: QueueKind, channels: usize) {
 async fn delete(url: &str, settings: &RabbitSettings, handler: &HandlerName) {
     let connection = Connection::connect(url, ConnectionProperties::default()).await;
     let channel = connection.expect("it was there just now").create_channel().await.expect("it is open");
-    let queue = Topology::of(settings).queue(handler);
-    channel.queue_delete(queue, QueueDeleteOptions::default()).await.expect("it is ours");
+    for queue in Topology::of(settings).queues(handler) {
+        channel.queue_delete(queue, QueueDeleteOptions::default()).await.expect("it is ours");
+    }
 }
 
 fn messages(handler: &HandlerName) -> Vec<Arc<ExecutionMessage>> {
@@ -104,6 +106,7 @@ fn messages(handler: &HandlerName) -> Vec<Arc<ExecutionMessage>> {
                 occurrence,
                 due_at: fire,
                 handler: HandlerRef { name: handler.clone(), version: 1 },
+                priority: Priority::Normal,
                 payload: Payload::default(),
                 attempt_timeout: Span::from_secs(60),
                 retry: RetryPolicy::default(),

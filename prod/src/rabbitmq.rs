@@ -1,6 +1,6 @@
 //! RabbitMQ: execution messages out with confirms, and in with acknowledgements.
 //!
-//! One durable direct exchange; one durable queue per handler, bound by the handler's name. A message is
+//! One durable direct exchange; one durable queue per handler and priority, bound by their names. A message is
 //! persistent and mandatory, and its id is its outbox row's (`execution/dispatch number`), because the
 //! broker hands an unroutable message back before it acknowledges it, and the return carries no delivery
 //! tag. Publishing and consuming use separate connections: an alarm of the broker's blocks the publishing

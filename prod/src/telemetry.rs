@@ -17,6 +17,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, 
 use fencepost_core::fact::{Fact, LeaseEnd};
 use fencepost_core::id::NodeId;
 use fencepost_core::lease::LeaseResource;
+use fencepost_core::priority::{ByPriority, Priority};
 use fencepost_core::store::command::CommandKind;
 use fencepost_core::store::row::RefusedResource;
 use fencepost_core::time::Span;
@@ -84,7 +85,7 @@ pub struct Telemetry {
     handler: Histogram,
     materialised: Counter,
     confirmed: Counter,
-    runs_started: Counter,
+    runs_started: ByPriority<Counter>,
     dropped: Counter,
     leadership: Gauge,
     partitions: Gauge,
@@ -114,7 +115,8 @@ impl Telemetry {
             confirmed: counter!(names::MESSAGES_CONFIRMED),
             confirms_flow: AtomicBool::new(true),
             malformed: AtomicU64::new(0),
-            runs_started: counter!(names::RUNS_STARTED),
+            runs_started: ByPriority::new([Priority::High, Priority::Normal, Priority::Low])
+                .map(|priority| counter!(names::RUNS_STARTED, "priority" => priority.name())),
             dropped: counter!(names::MESSAGES_DROPPED),
             leadership: gauge!(names::LEADERSHIP),
             partitions: gauge!(names::PARTITIONS_OWNED),
@@ -247,12 +249,12 @@ impl FactSink for Telemetry {
                     );
                 }
             }
-            Fact::RunStarted { run, attempt, queue_lag, lag, due_lag } => {
-                self.runs_started.increment(1);
+            Fact::RunStarted { run, priority, attempt, queue_lag, lag, due_lag } => {
+                self.runs_started.get(*priority).increment(1);
                 self.published_to_received.record(seconds(*queue_lag));
                 self.received_to_started.record(seconds(*lag));
                 self.due_to_started.record(seconds(*due_lag));
-                tracing::debug!(%node, execution = %run.execution, token = %run.token, attempt, %due_lag, "started");
+                tracing::debug!(%node, execution = %run.execution, token = %run.token, %priority, attempt, %due_lag, "started");
             }
             Fact::RunEnded { run, state, ran, dead_letter } => {
                 counter!(names::RUNS_ENDED, "state" => state.name()).increment(1);

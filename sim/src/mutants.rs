@@ -108,6 +108,7 @@ pub const fn predicted(bug: Bug) -> Invariant {
         Bug::DeadLettersNotKept => I::DeadLetterOnce,
         Bug::WishIgnored => I::RetryNotEarly,
         Bug::AttemptMiscounted => I::AttemptBounds,
+        Bug::HighestPriorityAlone | Bug::PrioritiesAreIgnored => I::PriorityShares,
         Bug::ChangeIgnoresVersion => I::FencedWrite,
         Bug::ChangeIgnoresWatermark => I::FencedWrite,
         Bug::MaterialiseIgnoresVersion => I::FencedWrite,

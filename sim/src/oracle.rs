@@ -12,7 +12,7 @@
 //! - [`ends`]: why runs ended, and that it was recorded.
 //! - [`ledger`], [`fires`], [`calendar`]: fires. - [`dispatch`]: the outbox. - [`runs`]: handlers and what they call.
 //! - [`changes`]: edits, pauses and resumes. - [`pauses`]: of tenants and queues.
-//! - [`overlap`]: the slots of jobs. - [`limits`]: how many run at once.
+//! - [`overlap`]: the slots of jobs. - [`limits`]: how many run at once. - [`shares`]: of starts, by priority.
 //! - [`claims`]: that rows are as replies say.
 //! - [`dead_letters`]: replays and purges.
 //! - [`records`]: dead letters, refusals, repairs, tenants, nothing forgotten. - [`drains`]: what a drain leaves.
@@ -41,6 +41,7 @@ mod pauses;
 mod records;
 mod recovery;
 mod runs;
+mod shares;
 
 use std::sync::Arc;
 
@@ -63,6 +64,8 @@ use mirror::Mirror;
 use overlap::Slots;
 use records::Records;
 use runs::Runs;
+use shares::Shares;
+pub use shares::Standing;
 
 use crate::plan::{Bounds, Enforcement, OutsideIndex, Plan};
 use crate::sim_time::SimTime;
@@ -76,6 +79,7 @@ pub struct Oracles {
     ledger: Ledger,
     dispatches: Dispatches,
     runs: Runs,
+    shares: Shares,
     records: Records,
     drains: Drains,
     slots: Slots,
@@ -132,6 +136,8 @@ pub enum HandlerObservation {
         attempt: u32,
         /// The idempotency key that it was given.
         key: Arc<str>,
+        /// How its worker stood, where that is known.
+        standing: Option<Standing>,
     },
     /// Its worker gave it up: told it to stop.
     GivenUp {
@@ -396,6 +402,9 @@ impl Oracles {
         seen: &HandlerObservation,
     ) -> Result<(), Violation> {
         let latest = self.latest.unwrap_or(store_now);
+        if let HandlerObservation::Started { node, standing: Some(standing), .. } = seen {
+            self.shares.check(at, *node, standing)?;
+        }
         self.runs.check(at, store_now, latest, &self.executions, seen)
     }
 
@@ -436,6 +445,7 @@ impl Oracles {
     /// A node's process ended, drained or not.
     pub fn on_process_ended(&mut self, node: NodeId) {
         self.drains.forget(node);
+        self.shares.forget(node);
     }
 
     /// After the heal: what is not as it should be yet, the thing with the shortest bound first, and what it

@@ -38,6 +38,7 @@ use fencepost_core::lease::LeaseResource;
 use fencepost_core::message::ExecutionMessage;
 use fencepost_core::partition::PartitionId;
 use fencepost_core::pause::PauseScope;
+use fencepost_core::priority::Priority;
 use fencepost_core::store::StoreOutcome;
 use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::{Command, JobChange};
@@ -263,7 +264,7 @@ impl<'a> World<'a> {
         for index in 0..self.nodes.len() {
             let node = &self.nodes[index];
             for handler in node.handlers() {
-                self.broker.declare(&handler);
+                self.broker.declare(&handler, Priority::Normal);
             }
             let (slot, starts) = (self.nodes[index].slot, self.nodes[index].spec.starts);
             self.start_after(slot, starts.since(SimTime::ZERO));

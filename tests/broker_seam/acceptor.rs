@@ -23,7 +23,7 @@ use fencepost_core::event::PublishOutcome;
 use fencepost_sim::fault::FaultKind;
 use fencepost_sim::world::open_broker::{OpenBroker, Slot};
 
-use crate::history::{Act, Actor, Down, Round, Sight, handler, message};
+use crate::history::{Act, Actor, Down, Round, Sight, message, name};
 use crate::script::{LENGTH_LIMIT, Length, Settling};
 
 #[path = "forced.rs"]
@@ -110,7 +110,7 @@ impl Acceptor {
         }
         // In one order, so that what comes to the same looks the same.
         for queue in 0..queues {
-            broker.ready(&handler(queue));
+            broker.ready(&name(queue));
         }
         let state = State {
             broker,
@@ -164,7 +164,7 @@ impl Acceptor {
     pub(super) fn left(&mut self) -> usize {
         let queues = self.queues;
         let left = |state: &mut State| {
-            let waiting: usize = (0..queues).map(|queue| state.broker.ready(&handler(queue))).sum();
+            let waiting: usize = (0..queues).map(|queue| state.broker.ready(&name(queue))).sum();
             waiting + state.broker.out()
         };
         self.states.iter_mut().map(left).min().unwrap_or_default()
@@ -274,7 +274,7 @@ impl Search<'_> {
         }
         let mut broker = node.state.broker.clone();
         for queue in 0..self.queues {
-            for delivery in broker.deliveries(&handler(queue)) {
+            for delivery in broker.deliveries(&name(queue)) {
                 let (slot, tag, number) = (delivery.slot, delivery.tag, delivery.message.dispatch_no.0);
                 let _infallible = writeln!(text, "allowed: #{slot} gets {number} from q{queue} as {tag}");
             }
@@ -309,8 +309,8 @@ impl Search<'_> {
         match act {
             Act::Publish { number, queue } => return self.publish(node, *number, *queue),
             Act::Consume { slot, prefetch, queues } => {
-                let handlers: Vec<_> = queues.iter().map(|queue| handler(*queue)).collect();
-                broker.consume(*slot, usize::from(*prefetch), &handlers);
+                let names: Vec<_> = queues.iter().map(|queue| name(*queue)).collect();
+                broker.consume(*slot, usize::from(*prefetch), &names);
             }
             Act::Cancel { slot } => broker.cancel(*slot),
             Act::Settle { slot, tags, how } => {
@@ -347,12 +347,12 @@ impl Search<'_> {
                 *node.explained.entry(*slot).or_default() += 1;
             }
             Act::Purge { queue, removed } => {
-                if broker.purge(&handler(*queue)) != *removed as usize {
+                if broker.purge(&name(*queue)) != *removed as usize {
                     return;
                 }
             }
             Act::Count { queue, ready } => {
-                if broker.ready(&handler(*queue)) != *ready as usize {
+                if broker.ready(&name(*queue)) != *ready as usize {
                     return;
                 }
             }
@@ -362,7 +362,7 @@ impl Search<'_> {
                 }
             }
             Act::DeleteQueue { queue } => {
-                broker.delete(&handler(*queue));
+                broker.delete(&name(*queue));
                 node.state.missing.insert(*queue);
             }
             Act::DeleteExchange => {
@@ -433,7 +433,7 @@ impl Search<'_> {
         let mut broker = node.state.broker.clone();
         let mut due = Due::Nothing;
         for queue in 0..self.queues {
-            for delivery in broker.deliveries(&handler(queue)) {
+            for delivery in broker.deliveries(&name(queue)) {
                 due = Due::Something;
                 let (slot, number) = (delivery.slot, delivery.message.dispatch_no.0);
                 let mut after = node.clone();

@@ -9,7 +9,7 @@ use fencepost_core::event::PublishOutcome;
 use fencepost_sim::world::open_broker::Slot;
 
 use super::{Exchange, Node, Search};
-use crate::history::{Act, Actor, Sight, handler};
+use crate::history::{Act, Actor, Sight, name};
 use crate::script::{Length, Settling};
 
 impl Search<'_> {
@@ -130,7 +130,7 @@ impl Search<'_> {
         }
         let mut broker = node.state.broker.clone();
         let delivery = (0..self.queues).find_map(|queue| {
-            let mut deliveries = broker.deliveries(&handler(queue)).into_iter();
+            let mut deliveries = broker.deliveries(&name(queue)).into_iter();
             deliveries.find(|delivery| {
                 next.contains(&(delivery.slot, delivery.tag, delivery.message.dispatch_no.0))
             })

@@ -12,9 +12,10 @@ use fencepost_core::event::PublishOutcome;
 use fencepost_core::id::{DispatchNo, JobId, JobVersion, Occurrence, TenantId};
 use fencepost_core::job::{DeadLetters, HandlerName, HandlerRef, Payload, SCHEMA_VERSION};
 use fencepost_core::message::ExecutionMessage;
+use fencepost_core::priority::Priority;
 use fencepost_core::retry::RetryPolicy;
 use fencepost_core::time::{Span, Timestamp};
-use fencepost_sim::world::open_broker::Slot;
+use fencepost_sim::world::open_broker::{QueueName, Slot};
 
 use crate::script::{Leaving, Settling};
 
@@ -184,16 +185,25 @@ impl fmt::Display for History {
     }
 }
 
-/// The handler whose queue has this number.
-pub(super) fn handler(queue: usize) -> HandlerName {
-    HandlerName::parse(&format!("q{queue}")).expect("it is a name")
+/// What the queue of this number is called: two are of handlers of their own, the third is the first one's for what has high
+/// priority, so that production consumes it along with the first, on another channel.
+pub(super) fn name(queue: usize) -> QueueName {
+    let (handler, priority) = match queue {
+        PREFERRED => (0, Priority::High),
+        other => (other, Priority::Normal),
+    };
+    (HandlerName::parse(&format!("q{handler}")).expect("it is a name"), priority)
 }
+
+/// The queue for what has high priority.
+pub(super) const PREFERRED: usize = 2;
 
 /// The message of this number, for this queue.
 pub(super) fn message(number: u32, queue: usize) -> Arc<ExecutionMessage> {
     let job = JobId::from_u128(1 + queue as u128);
     let fire = Timestamp::EPOCH.plus(Span::from_secs(u64::from(number)));
     let occurrence = Occurrence::Scheduled { fire };
+    let (handler, priority) = name(queue);
     Arc::new(ExecutionMessage {
         schema: SCHEMA_VERSION,
         execution: occurrence.execution_id(job),
@@ -204,7 +214,8 @@ pub(super) fn message(number: u32, queue: usize) -> Arc<ExecutionMessage> {
         key: occurrence.idempotency_key(job).expect("a fire has one"),
         occurrence,
         due_at: fire,
-        handler: HandlerRef { name: handler(queue), version: 1 },
+        handler: HandlerRef { name: handler, version: 1 },
+        priority,
         payload: Payload::default(),
         attempt_timeout: Span::from_secs(60),
         retry: RetryPolicy::default(),

@@ -3,6 +3,7 @@
 //! What must stay true: whatever a party has seen when an order to it is carried out was told before; what
 //! comes of a cancel or a close that it ordered itself is told by nobody.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use fencepost::ports::{ConsumeEvent, ConsumePort};
 use fencepost::rabbitmq::{RabbitConsumer, RabbitSettings};
 use fencepost_core::event::{Delivery, PublishOutcome};
 use fencepost_core::message::ExecutionMessage;
+use fencepost_core::priority::Priority;
 use fencepost_sim::world::open_broker::Slot;
 use futures_util::{FutureExt, StreamExt};
 use lapin::options::{
@@ -23,7 +25,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, unconstrained};
 
-use crate::history::{Flag, Sight, handler};
+use crate::history::{Flag, Sight, name};
 use crate::script::{Leaving, Settling};
 
 /// A consumer of production's gives its broker this long to close; after that, what it sent may be lost.
@@ -86,7 +88,8 @@ impl Worker {
         teller: Teller,
     ) -> Self {
         let eyes = Eyes { slot, epoch: 0, slots, teller };
-        let consumer = RabbitConsumer::new(settings, queues.iter().map(|queue| handler(*queue)).collect());
+        let handlers: BTreeSet<_> = queues.iter().map(|queue| name(*queue).0).collect();
+        let consumer = RabbitConsumer::new(settings, handlers.into_iter().collect());
         let (orders, orders_in) = unbounded_channel();
         Self { orders, task: tokio::spawn(work(consumer, orders_in, eyes)) }
     }
@@ -190,6 +193,7 @@ pub(super) struct Foreign {
     connection: Connection,
     channel: Channel,
     queue: ShortString,
+    priority: Priority,
     slot: Slot,
     teller: Teller,
     consuming: Option<Consuming>,
@@ -203,10 +207,16 @@ struct Consuming {
 }
 
 impl Foreign {
-    pub(super) async fn open(url: &str, queue: ShortString, slot: Slot, teller: Teller) -> Self {
+    pub(super) async fn open(
+        url: &str,
+        queue: ShortString,
+        priority: Priority,
+        slot: Slot,
+        teller: Teller,
+    ) -> Self {
         let connection = connect(url).await;
         let channel = connection.create_channel().await.expect("a new connection has a channel");
-        Self { connection, channel, queue, slot, teller, consuming: None }
+        Self { connection, channel, queue, priority, slot, teller, consuming: None }
     }
 
     pub(super) async fn consume(&mut self, prefetch: u16) {
@@ -229,7 +239,7 @@ impl Foreign {
         self.consuming = Some(Consuming {
             tag: consumer.tag(),
             expected: Arc::clone(&expected),
-            told: tokio::spawn(follow(consumer, self.slot, expected, self.teller.clone())),
+            told: tokio::spawn(follow(consumer, self.priority, self.slot, expected, self.teller.clone())),
         });
     }
 
@@ -249,7 +259,8 @@ impl Foreign {
 
     /// Settles, and waits until the broker must have it.
     pub(super) async fn settle(&self, tags: &[u64], how: Settling, fence: Fence) {
-        let tag = *tags.last().expect("there is something to settle");
+        let last = *tags.last().expect("there is something to settle");
+        let (_, tag) = Delivery { epoch: 0, tag: last }.place();
         let nack = |multiple, requeue| BasicNackOptions { multiple, requeue };
         let sent = match how {
             Settling::Ack => self.channel.basic_ack(tag, BasicAckOptions { multiple: false }).await,
@@ -295,7 +306,13 @@ pub(super) enum Fence {
     Gone,
 }
 
-async fn follow(mut consumer: lapin::Consumer, slot: Slot, expected: Arc<AtomicBool>, teller: Teller) {
+async fn follow(
+    mut consumer: lapin::Consumer,
+    priority: Priority,
+    slot: Slot,
+    expected: Arc<AtomicBool>,
+    teller: Teller,
+) {
     while let Some(arrival) = consumer.next().await {
         let Ok(arrival) = arrival else {
             if !expected.load(Ordering::SeqCst) {
@@ -305,7 +322,8 @@ async fn follow(mut consumer: lapin::Consumer, slot: Slot, expected: Arc<AtomicB
         };
         let number = ExecutionMessage::decode(&arrival.data).expect("all is published by us").dispatch_no.0;
         let flag = if arrival.redelivered { Flag::Redelivered } else { Flag::First };
-        tell(&teller, News::Seen(slot, Sight::Delivered { tag: arrival.delivery_tag, number, flag }));
+        let tag = Delivery::tag_of(priority, arrival.delivery_tag);
+        tell(&teller, News::Seen(slot, Sight::Delivered { tag, number, flag }));
     }
     if !expected.load(Ordering::SeqCst) {
         tell(&teller, News::Seen(slot, Sight::Cancelled));

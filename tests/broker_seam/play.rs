@@ -23,7 +23,7 @@ use tokio::task::block_in_place;
 use tokio::time::timeout;
 
 use crate::acceptor::{Acceptor, Refusal, Weighed};
-use crate::history::{Act, Actor, Down, History, Round, Sight, handler, message};
+use crate::history::{Act, Actor, Down, History, Round, Sight, message, name};
 use crate::parties::{Fence, Foreign, Look, News, Slots, Teller, Worker, connect, look, tell};
 use crate::script::{Leaving, Party, Script, Settling, Step};
 
@@ -211,7 +211,12 @@ impl Player {
     }
 
     fn queue(&self, queue: usize) -> ShortString {
-        self.topology.queue(&handler(queue))
+        let (handler, priority) = name(queue);
+        self.topology.queue(&handler, priority)
+    }
+
+    async fn foreign(&self, queue: usize, slot: Slot, teller: Teller) -> Foreign {
+        Foreign::open(&self.url, self.queue(queue), name(queue).1, slot, teller).await
     }
 
     fn number(&mut self, queue: usize) -> u32 {
@@ -267,7 +272,7 @@ impl Player {
             self.act(passer, Act::Publish { number, queue });
             self.round.outcomes.insert(number, PublishOutcome::Unknown);
             let message = message(number, queue);
-            let key = self.topology.routing_key(&handler(queue));
+            let key = self.topology.routing_key(&message.handler.name, message.priority);
             let properties = BasicProperties::default().with_delivery_mode(2);
             let mandatory = BasicPublishOptions { mandatory: true, immediate: false };
             let sent = channel
@@ -295,9 +300,7 @@ impl Player {
                     let slots = self.slots.clone();
                     Hand::Worker(Worker::start(self.settings.clone(), queues, slot, slots, teller))
                 }
-                Party::Foreign { queue } => {
-                    Hand::Foreign(Box::new(Foreign::open(&self.url, self.queue(*queue), slot, teller).await))
-                }
+                Party::Foreign { queue } => Hand::Foreign(Box::new(self.foreign(*queue, slot, teller).await)),
             };
             let (held, void) = (BTreeSet::new(), BTreeSet::new());
             let (session, orders) = (Session::None, Orders::CarriedOut);
@@ -698,7 +701,7 @@ impl Player {
         let mut drains = Vec::new();
         for queue in self.present.clone() {
             let slot = self.slots.next();
-            let mut foreign = Foreign::open(&self.url, self.queue(queue), slot, self.teller.clone()).await;
+            let mut foreign = self.foreign(queue, slot, self.teller.clone()).await;
             foreign.consume(u16::MAX).await;
             let act = Act::Consume { slot, prefetch: u16::MAX, queues: vec![queue] };
             self.act(Actor::Foreign(slot), act);
@@ -707,7 +710,8 @@ impl Player {
         self.explain().await?;
         let fetched = self.history.rounds.last().cloned().unwrap_or_default();
         for (slot, foreign) in drains {
-            let tags: Vec<u64> = (1..=fetched.sights.get(&slot).map_or(0, Vec::len) as u64).collect();
+            let sights = fetched.sights.get(&slot).into_iter().flatten();
+            let tags: Vec<u64> = sights.map(|sight| sight.tag()).collect();
             if !tags.is_empty() {
                 foreign.settle(&tags, Settling::AckUpTo, Fence::Queue).await;
                 self.act(Actor::Foreign(slot), Act::Settle { slot, tags, how: Settling::AckUpTo });
@@ -720,8 +724,10 @@ impl Player {
         if self.acceptor.left() > 0 {
             return Err(self.unexplained("messages are missing"));
         }
-        for queue in self.present.clone() {
-            let deleted = self.operator.1.queue_delete(self.queue(queue), QueueDeleteOptions::default());
+        // Production declares those of other priorities too.
+        let handlers: BTreeSet<_> = (0..self.script.queues).map(|queue| name(queue).0).collect();
+        for queue in handlers.iter().flat_map(|handler| self.topology.queues(handler)) {
+            let deleted = self.operator.1.queue_delete(queue, QueueDeleteOptions::default());
             deleted.await.expect("deleting is idempotent");
         }
         let deleted =

@@ -9,6 +9,8 @@ use core::fmt;
 
 use fencepost_sim::rng::{Stream, StreamKey};
 
+use crate::history::name;
+
 /// So many messages may wait in a queue of a limited script.
 pub(super) const LENGTH_LIMIT: u32 = 3;
 
@@ -170,9 +172,11 @@ impl Party {
             return Self::Foreign { queue };
         }
         let also = stream.below(queues as u64) as usize;
-        let mut queues = vec![queue, also];
-        queues.sort_unstable();
-        queues.dedup();
+        let drawn = [queue, also];
+        // What is consumed with which is production's: all that a handler has.
+        let with = |queue: &usize| name(*queue).0;
+        let queues =
+            (0..queues).filter(|other| drawn.iter().any(|drawn| with(drawn) == with(other))).collect();
         Self::Worker { queues }
     }
 

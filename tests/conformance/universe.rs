@@ -49,9 +49,9 @@ pub(crate) fn jobs() -> [JobId; 6] {
 /// one that cannot.
 pub(crate) fn definitions() -> [Arc<StoredDefinition>; 6] {
     [
-        r#"{"schema":1,"definition":{"name":"a","handler":{"name":"noop"},"schedule":{"kind":"manual"},"concurrency_key":"k","pause_after_failures":2}}"#,
+        r#"{"schema":1,"definition":{"name":"a","handler":{"name":"noop"},"schedule":{"kind":"manual"},"concurrency_key":"k","pause_after_failures":2,"priority":"low"}}"#,
         r#"{"schema":1,"definition":{"name":"é","handler":{"name":"http","version":2},"payload":{"n":1.50},"schedule":{"kind":"manual"}}}"#,
-        r#"{"schema":1,"definition":{"name":"s","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"skip","pause_after_failures":1}}"#,
+        r#"{"schema":1,"definition":{"name":"s","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"skip","pause_after_failures":1,"priority":"high"}}"#,
         r#"{"schema":1,"definition":{"name":"b","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"buffer_one"}}"#,
         r#"{"schema":1,"definition":{"name":"c","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"cancel_running","concurrency_key":"k"}}"#,
         r#"{"schema":99,"definition":{"what":"is this"}}"#,

@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use fencepost::ports::PublishPort;
-use fencepost_core::event::PublishOutcome;
+use fencepost_core::event::{Delivery, PublishOutcome};
 use fencepost_core::message::ExecutionMessage;
+use fencepost_core::priority::ByPriority;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -147,12 +148,20 @@ pub(crate) struct Broker {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Arc<ExecutionMessage>>,
+    queues: ByPriority<VecDeque<Arc<ExecutionMessage>>>,
     /// By connection and tag.
     unacknowledged: BTreeMap<(u64, u64), Arc<ExecutionMessage>>,
     /// How to wake each connection. One each, since several waiters on one thing wake in random order.
     connections: BTreeMap<u64, Arc<Notify>>,
     latest_connection: u64,
+}
+
+impl State {
+    /// The next message of a priority of which fewer are out than may be.
+    fn next(&mut self, open: &ByPriority<u64>, prefetch: u64) -> Option<Arc<ExecutionMessage>> {
+        let mut queues = self.queues.values_mut().zip(open.iter());
+        queues.find_map(|(queue, (_, open))| if *open < prefetch { queue.pop_front() } else { None })
+    }
 }
 
 impl Broker {
@@ -189,7 +198,7 @@ impl Broker {
         let gone: Vec<_> = state.unacknowledged.keys().copied().filter(|(of, _)| whose(*of)).collect();
         for key in gone.into_iter().rev() {
             let message = state.unacknowledged.remove(&key).expect("it was listed just now");
-            state.queue.push_front(message);
+            state.queues.get_mut(message.priority).push_front(message);
         }
         drop(state);
         self.tell();
@@ -238,7 +247,11 @@ impl Broker {
             let (execution, dispatch_no) = (message.execution, message.dispatch_no);
             self.sightings.add(Sighting::Confirmed { execution, dispatch_no });
         }
-        self.lock().queue.extend(messages);
+        let mut state = self.lock();
+        for message in messages {
+            state.queues.get_mut(message.priority).push_back(message);
+        }
+        drop(state);
         self.tell();
         outcomes
     }
@@ -248,12 +261,15 @@ impl Broker {
         let route = Route { node: worker, server: "broker", direction: Direction::Back };
         let (number, arrivals) = self.connect();
         let mut line = Line::on(connection);
-        let (mut prefetch, mut open, mut tag) = (0, 0, 0);
+        let (mut prefetch, mut open, mut number_of) = (0, ByPriority::default(), ByPriority::default());
         loop {
-            while open < prefetch {
-                let Some(message) = self.lock().queue.pop_front() else { break };
-                tag += 1;
-                open += 1;
+            loop {
+                let next = self.lock().next(&open, prefetch);
+                let Some(message) = next else { break };
+                let priority = message.priority;
+                *open.get_mut(priority) += 1;
+                *number_of.get_mut(priority) += 1;
+                let tag = Delivery::tag_of(priority, *number_of.get(priority));
                 self.lock().unacknowledged.insert((number, tag), Arc::clone(&message));
                 let parcel = self.parcels.park(Parcel::Message(message), route);
                 if line.say(Frame::Deliver(tag, parcel)).await.is_none() {
@@ -267,7 +283,8 @@ impl Broker {
                     Some(Frame::Stop) => prefetch = 0,
                     Some(Frame::Ack(tag)) => {
                         if self.lock().unacknowledged.remove(&(number, tag)).is_some() {
-                            open -= 1;
+                            let (priority, _) = Delivery { epoch: number, tag }.place();
+                            *open.get_mut(priority) -= 1;
                         }
                     }
                     Some(Frame::Heartbeat | Frame::Deliver(..)) | None => {

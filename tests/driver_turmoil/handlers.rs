@@ -92,6 +92,7 @@ impl HandlerPort for Handlers {
             job: invocation.message.job,
             attempt,
             key: Arc::clone(&invocation.message.key),
+            standing: None,
         };
         self.sightings.add(Sighting::Handler(started));
         if let Some(reason) = stop.reason() {

@@ -26,8 +26,9 @@ fn definition(number: usize) -> JobDefinition {
         format!(r#"{{"kind": "interval", "start": "{BEGINNING}", "every_ms": 2000}}"#)
     };
     let end = BEGINNING.plus(HEAL);
+    let priority = ["normal", "high", "low"][number % 3];
     let definition = JobDefinition::parse(&format!(
-        r#"{{"name": "job {number}", "handler": {{"name": "sample"}}, "schedule": {schedule},
+        r#"{{"name": "job {number}", "handler": {{"name": "sample"}}, "priority": "{priority}", "schedule": {schedule},
             "bounds": {{"end": "{end}"}}, "misfire_grace_ms": 600000, "attempt_timeout_ms": 10000,
             "retry": {{"max_attempts": 10, "base_ms": 500, "cap_ms": 5000, "max_rescues": 20,
                        "max_lost_starts": 20}}}}"#

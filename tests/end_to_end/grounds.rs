@@ -90,11 +90,12 @@ impl Grounds {
             .expect("the broker of AMQP_URL can be reached");
         let channel = connection.create_channel().await.expect("the connection is open");
         for handler in ["http", "noop"] {
-            let queue = topology.queue(&HandlerName::parse(handler).expect("it is a name"));
-            channel
-                .queue_delete(queue, QueueDeleteOptions::default())
-                .await
-                .expect("deleting what is not there is no error");
+            for queue in topology.queues(&HandlerName::parse(handler).expect("it is a name")) {
+                channel
+                    .queue_delete(queue, QueueDeleteOptions::default())
+                    .await
+                    .expect("deleting what is not there is no error");
+            }
         }
         channel
             .exchange_delete(topology.exchange(), ExchangeDeleteOptions::default())

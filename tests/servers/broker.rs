@@ -16,6 +16,7 @@ use fencepost_core::id::{DispatchNo, ExecutionId, JobId, JobVersion, Occurrence,
 use fencepost_core::job::{DeadLetters, HandlerName, HandlerRef, Payload, SCHEMA_VERSION};
 use fencepost_core::limits::MESSAGE_BYTES_MAX;
 use fencepost_core::message::{ExecutionMessage, MessageError};
+use fencepost_core::priority::Priority;
 use fencepost_core::retry::RetryPolicy;
 use fencepost_core::time::{Span, Timestamp};
 use fencepost_tests::throwaway::{Kind, Throwaway};
@@ -59,6 +60,7 @@ fn messages(handler_name: &str, count: u32) -> Vec<Arc<ExecutionMessage>> {
                 occurrence,
                 due_at: fire,
                 handler: HandlerRef { name: handler(handler_name), version: 1 },
+                priority: Priority::Normal,
                 payload: Payload::default(),
                 attempt_timeout: Span::from_secs(60),
                 retry: RetryPolicy::default(),
@@ -113,7 +115,11 @@ async fn take_all(consumer: &mut RabbitConsumer, wanted: &[Arc<ExecutionMessage>
 async fn depth(channel: &Channel, topology: &Topology, handler_name: &str) -> u32 {
     let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     channel
-        .queue_declare(topology.queue(&handler(handler_name)), passive, FieldTable::default())
+        .queue_declare(
+            topology.queue(&handler(handler_name), Priority::Normal),
+            passive,
+            FieldTable::default(),
+        )
         .await
         .expect("the queue is there")
         .message_count()
@@ -159,7 +165,7 @@ async fn a_message_without_a_queue_is_returned_and_its_neighbours_are_confirmed(
     // Declares both queues, one of which somebody deletes.
     assert_eq!(publisher.publish(batch.clone()).await, [PublishOutcome::Confirmed; 203]);
     let channel = open(&url).await;
-    let gone = topology.queue(&handler("gone"));
+    let gone = topology.queue(&handler("gone"), Priority::Normal);
     channel.queue_delete(gone.clone(), QueueDeleteOptions::default()).await.expect("it is there");
 
     let mut mixed: Vec<_> = batch[3..].to_vec();
@@ -187,7 +193,9 @@ async fn batches_side_by_side_do_not_mix_up_their_returns() {
     let publisher = RabbitPublisher::start(settings);
     assert_eq!(publisher.publish(messages("gone", 1)).await, [PublishOutcome::Confirmed]);
     let channel = open(&url).await;
-    let deleted = channel.queue_delete(topology.queue(&handler("gone")), QueueDeleteOptions::default()).await;
+    let deleted = channel
+        .queue_delete(topology.queue(&handler("gone"), Priority::Normal), QueueDeleteOptions::default())
+        .await;
     deleted.expect("it is there");
     let batches = futures_util::future::join_all((0..12).map(|number| {
         let handler_name = if number == 0 { "gone" } else { "stays" };
@@ -254,7 +262,7 @@ async fn a_consumer_that_the_broker_cancels_is_replaced_under_the_next_epoch() {
     assert_eq!(publisher.publish(messages("ours", 1)).await, [PublishOutcome::Confirmed]);
     let (stale, _) = delivered(&mut consumer).await;
     let channel = open(&url).await;
-    let queue = topology.queue(&handler("ours"));
+    let queue = topology.queue(&handler("ours"), Priority::Normal);
     channel.queue_delete(queue, QueueDeleteOptions::default()).await.expect("it is there");
     assert_eq!(next(&mut consumer).await, ConsumeEvent::Lost { epoch: stale.epoch });
     // Void, and harmless: the tag may be another delivery's by now.
@@ -284,7 +292,7 @@ async fn a_consumer_stops_starts_again_and_acknowledges_in_between() {
     let channel = open(&url).await;
     waiting::until("nobody consumes", PATIENCE, async || {
         let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let queue = topology.queue(&handler("ours"));
+        let queue = topology.queue(&handler("ours"), Priority::Normal);
         let queue = channel.queue_declare(queue, passive, FieldTable::default()).await.expect("it is there");
         (queue.consumer_count() == 0).then_some(())
     })
@@ -313,7 +321,7 @@ async fn a_message_that_cannot_be_read_is_told_and_does_not_stop_the_consumer() 
     assert_eq!(publisher.publish(batch.clone()).await, [PublishOutcome::Confirmed]);
     let channel = open(&url).await;
     for body in [b"not json".to_vec(), vec![b' '; MESSAGE_BYTES_MAX + 1], Vec::new()] {
-        let key = topology.routing_key(&handler("ours"));
+        let key = topology.routing_key(&handler("ours"), Priority::Normal);
         let options = BasicPublishOptions::default();
         let sent =
             channel.basic_publish(topology.exchange(), key, options, &body, BasicProperties::default()).await;

@@ -13,8 +13,12 @@ mod overlap;
 mod pauses;
 #[path = "worked_cases/policies.rs"]
 mod policies;
+#[path = "worked_cases/priorities.rs"]
+mod priorities;
 #[path = "worked_cases/stack.rs"]
 mod stack;
+#[path = "worked_cases/target.rs"]
+mod target;
 
 use std::time::Duration;
 

@@ -15,6 +15,7 @@ use crate::fencing::FencingToken;
 use crate::id::{DispatchNo, ExecutionId, JobVersion, NodeId};
 use crate::job::Overlap;
 use crate::partition::PartitionId;
+use crate::priority::Priority;
 use crate::replay::NotReplayable;
 use crate::time::{Span, Timestamp};
 
@@ -117,6 +118,7 @@ fields!(
     NotReplayable => |it| it.name();
     SkipReason => |it| it.name();
     Overlap => |it| it.name();
+    Priority => |it| it.name();
     Arc<str> => |it| it.as_ref();
     String => |it| it.as_str();
     u16 => |it| *it;

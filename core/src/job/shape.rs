@@ -315,6 +315,7 @@ pub(super) const DEFINITION: Shape = Shape::Object(&[
     ),
     Field::optional("misfire_grace_ms", Shape::Millis),
     Field::nullable("concurrency_key", Shape::Text),
+    Field::optional("priority", Shape::Words(&["high", "normal", "low"])),
     Field::optional("flex_ms", Shape::Millis),
     Field::nullable("pause_after_failures", WHOLE_32),
     Field::optional("overlap", Shape::Words(&["allow", "skip", "buffer_one", "cancel_running"])),
@@ -350,7 +351,7 @@ mod tests {
                 "bounds": {"start": "2026-01-01T00:00:00Z", "end": "2027-01-01T00:00:00Z", "max_runs": 3},
                 "retry": {"max_attempts": 1, "base_ms": 1, "cap_ms": 2, "max_age_ms": 3, "max_rescues": 1,
                           "max_lost_starts": 1},
-                "overlap": "skip", "concurrency_key": "k", "attempt_timeout_ms": 1, "dead_letter": "off", "run_if_past": true
+                "overlap": "skip", "concurrency_key": "k", "priority": "low", "attempt_timeout_ms": 1, "dead_letter": "off", "run_if_past": true
             })
         };
         let cron = json!({"kind": "cron", "expr": "@daily", "zone": "UTC", "gap": "skip", "repeat": "last"});

@@ -14,6 +14,7 @@ use crate::event::MalformedMessage;
 use crate::id::{DispatchNo, ExecutionId, JobId, JobVersion, MALFORMED_NAMESPACE, Occurrence, TenantId};
 use crate::job::{DeadLetters, HandlerName, HandlerRef, Payload, Unreadable};
 use crate::limits::{EXCERPT_BYTES_MAX, MESSAGE_BYTES_MAX};
+use crate::priority::Priority;
 use crate::retry::RetryPolicy;
 use crate::store::reply::Dispatch;
 use crate::time::{Span, Timestamp};
@@ -58,6 +59,8 @@ struct Wire {
     due_at: Timestamp,
     handler: HandlerName,
     handler_version: u32,
+    #[serde(default, skip_serializing_if = "Priority::is_normal")]
+    priority: Priority,
     payload: Payload,
     attempt_timeout_us: Span,
     max_attempts: u32,
@@ -97,6 +100,7 @@ impl ExecutionMessage {
             key: Arc::clone(&dispatch.key),
             due_at: dispatch.due_at,
             handler: definition.handler.clone(),
+            priority: definition.priority,
             payload: dispatch.payload.clone().unwrap_or_else(|| definition.payload.clone()),
             attempt_timeout: definition.attempt_timeout,
             retry: definition.retry.clone(),
@@ -121,6 +125,7 @@ impl ExecutionMessage {
             due_at: self.due_at,
             handler: self.handler.name.clone(),
             handler_version: self.handler.version,
+            priority: self.priority,
             payload: self.payload.clone(),
             attempt_timeout_us: self.attempt_timeout,
             max_attempts: self.retry.max_attempts,
@@ -172,6 +177,7 @@ impl ExecutionMessage {
             key: wire.key,
             due_at: wire.due_at,
             handler: HandlerRef { name: wire.handler, version: wire.handler_version },
+            priority: wire.priority,
             payload: wire.payload,
             attempt_timeout: wire.attempt_timeout_us,
             retry: RetryPolicy {
@@ -186,5 +192,57 @@ impl ExecutionMessage {
             dispatched_at: wire.dispatched_at,
             publish_delay: wire.publish_delay_us,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A message as it was written before there were priorities.
+    fn without_priority() -> Value {
+        json!({
+            "schema": 1, "execution": "00000000-0000-0000-0000-000000000001", "dispatch_no": 1,
+            "tenant": "00000000-0000-0000-0000-000000000002", "job": "00000000-0000-0000-0000-000000000003",
+            "job_version": 1, "occurrence": {"manual": {"key": "k"}}, "key": "k",
+            "due_at": 1_000, "handler": "mail", "handler_version": 1, "payload": null,
+            "attempt_timeout_us": 1_000_000, "max_attempts": 1, "retry_base_us": 1_000, "retry_cap_us": 2_000,
+            "max_rescues": 1, "max_lost_starts": 1, "dead_letter": "on",
+            "dispatched_at": 2_000, "publish_delay_us": 0
+        })
+    }
+
+    fn read(message: &Value) -> Result<ExecutionMessage, MessageError> {
+        ExecutionMessage::decode(message.to_string().as_bytes()).map_err(|malformed| malformed.error)
+    }
+
+    #[test]
+    fn a_message_without_a_priority_has_normal_priority_and_stays_as_it_was() {
+        let message = read(&without_priority()).expect("it was written by a version before this one");
+        assert_eq!(message.priority, Priority::Normal);
+        let again: Value = serde_json::from_slice(&message.encode()).expect("it is JSON");
+        assert_eq!(again, without_priority());
+    }
+
+    #[test]
+    fn a_priority_travels() {
+        for priority in [Priority::High, Priority::Low] {
+            let mut written = without_priority();
+            written["priority"] = json!(priority.name());
+            let message = read(&written).expect("it is one of ours");
+            assert_eq!(message.priority, priority);
+            assert_eq!(ExecutionMessage::decode(&message.encode()), Ok(message));
+        }
+    }
+
+    #[test]
+    fn a_priority_of_a_newer_schema_that_is_not_known_here_is_handed_back() {
+        let mut written = without_priority();
+        written["priority"] = json!("urgent");
+        assert!(matches!(read(&written), Err(MessageError::Malformed { .. })));
+        written["schema"] = json!(2);
+        assert!(matches!(read(&written), Err(MessageError::UnknownSchema { schema: 2, .. })));
     }
 }

@@ -11,16 +11,21 @@
 //!   not heard of: it is asked about by itself, once the question under way is answered.
 //! - **The consumer is lost.** Its deliveries come again, so what was not asked about yet is forgotten and
 //!   nothing of that epoch is acknowledged. What was asked about may have been granted: that goes on.
-//! - **The slots are full.** Prefetch equals slots and unacknowledged messages hold places, so the broker
-//!   itself keeps the queue short. Handlers that were acknowledged early hold slots without holding places:
-//!   while they fill all slots, the consumer is cancelled; messages are never returned. Whatever the broker
-//!   delivers beyond the free slots (at most as many as were acknowledged early or lost their consumer)
-//!   waits here; if it waits too long, the broker's own consumer timeout hands it to others.
+//! - **The slots are full.** Prefetch equals slots, for each priority by itself, and unacknowledged messages hold
+//!   places, so the broker itself keeps the lines short. Handlers that were acknowledged early hold slots without
+//!   holding places: while they fill all slots, the consumer is cancelled; messages are never returned. Whatever the
+//!   broker delivers beyond the free slots waits here: of each priority at most as many as slots are held by others, by
+//!   what was acknowledged early or by what lost its consumer. If it waits too long, the broker's own consumer timeout
+//!   hands it to others.
+//!
+//! What waits here stands in one line for each priority, and whose turn it is when a slot is free is told by
+//! [`Turns`]. A turn that led to no start is given back. What was asked about and not answered has had its turn, and
+//! is asked about again before all others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::bug::Bug;
+use crate::bug::{Bug, Bugs};
 use crate::effect::WorkerEffect;
 use crate::event::{Delivery, MalformedMessage};
 use crate::execution::WaitReason;
@@ -28,6 +33,8 @@ use crate::fact::Fact;
 use crate::id::{EffectId, ExecutionId};
 use crate::mark::{self, Mark};
 use crate::message::{ExecutionMessage, MessageError};
+use crate::priority::turns::Turns;
+use crate::priority::{ByPriority, Priority};
 use crate::time::Monotonic;
 use crate::worker::drain::Phase;
 use crate::worker::{Worker, run};
@@ -40,8 +47,14 @@ pub(super) struct Intake {
     void_through: Option<u64>,
     /// What to ask the store about, or what it is being asked about: one item per execution.
     asked: BTreeMap<ExecutionId, Asked>,
-    /// Of these, the ones that are not under way, in the order to ask.
-    queue: VecDeque<ExecutionId>,
+    /// Of these, the ones that are neither under way nor were, in the order to ask within each priority.
+    lines: ByPriority<VecDeque<ExecutionId>>,
+    /// Whose turn it is among these lines.
+    turns: Turns,
+    /// Of these, the ones that must be asked for again, in the order to ask.
+    again: VecDeque<ExecutionId>,
+    /// How many turns led to no start, or to none for now.
+    detours: u64,
     /// Newer dispatches of what is in `asked`: to be admitted once that is answered.
     parked: BTreeMap<ExecutionId, Arrival>,
     /// Runs that were acknowledged early.
@@ -99,7 +112,10 @@ impl Intake {
             consumer: Consumer::Closed,
             void_through: None,
             asked: BTreeMap::new(),
-            queue: VecDeque::new(),
+            lines: ByPriority::new([VecDeque::new(), VecDeque::new(), VecDeque::new()]),
+            turns: Turns::new(),
+            again: VecDeque::new(),
+            detours: 0,
             parked: BTreeMap::new(),
             early: 0,
         }
@@ -107,21 +123,61 @@ impl Intake {
 
     /// How many wait to be asked for.
     pub(super) fn queued(&self) -> usize {
-        self.queue.len()
+        self.again.len() + self.lines.iter().map(|(_, line)| line.len()).sum::<usize>()
     }
 
     /// The next execution to ask for.
-    pub(super) fn next(&mut self) -> Option<(ExecutionId, &mut Asked)> {
-        let execution = self.queue.pop_front()?;
+    pub(super) fn next(&mut self, bugs: Bugs) -> Option<(ExecutionId, &mut Asked)> {
+        let again = self.again.pop_front();
+        let execution = again.or_else(|| {
+            let priority = self.whose_turn(bugs)?;
+            self.lines.get_mut(priority).pop_front()
+        })?;
         let asked = self.asked.get_mut(&execution).expect("what is queued is asked for");
         Some((execution, asked))
     }
 
+    fn whose_turn(&mut self, bugs: Bugs) -> Option<Priority> {
+        let waits = |priority: &Priority| !self.lines.get(*priority).is_empty();
+        if bugs.has(Bug::HighestPriorityAlone) {
+            return Priority::ALL.iter().copied().find(waits);
+        }
+        if bugs.has(Bug::PrioritiesAreIgnored) {
+            let oldest = |priority: &Priority| {
+                let first = self.lines.get(*priority).front().and_then(|first| self.asked.get(first));
+                first.map(|asked| (asked.arrival.received_at, asked.arrival.delivery))
+            };
+            return Priority::ALL.iter().copied().filter(waits).min_by_key(oldest);
+        }
+        self.turns.next(|priority| !self.lines.get(priority).is_empty())
+    }
+
     /// Puts executions back that must be asked for again, before all others and in their order.
     pub(super) fn put_back(&mut self, executions: &[ExecutionId]) {
+        self.detours += 1;
         for execution in executions.iter().rev() {
-            self.queue.push_front(*execution);
+            self.again.push_front(*execution);
         }
+    }
+
+    /// The turn of an execution led to a start.
+    pub(super) const fn turn_started(&mut self, priority: Priority) {
+        self.turns.started(priority);
+    }
+
+    /// The turn of an execution led to none.
+    pub(super) const fn turn_in_vain(&mut self, priority: Priority) {
+        self.detours += 1;
+        self.turns.in_vain(priority);
+    }
+
+    /// A place in the line of its priority.
+    fn line_up(&mut self, execution: ExecutionId, priority: Priority) {
+        let line = self.lines.get_mut(priority);
+        if line.is_empty() {
+            self.turns.join(priority);
+        }
+        line.push_back(execution);
     }
 
     /// Takes out an execution about which the store has answered.
@@ -135,6 +191,18 @@ impl Intake {
 }
 
 impl Worker {
+    /// How many messages wait here to be asked for, by priority. What is asked for a second time is not among them.
+    #[must_use]
+    pub fn waiting(&self) -> ByPriority<usize> {
+        self.intake.lines.map(VecDeque::len)
+    }
+
+    /// How many turns led to no start so far: the executions had ended, wait for something, or the store gave no answer.
+    #[must_use]
+    pub const fn detours(&self) -> u64 {
+        self.intake.detours
+    }
+
     /// Begins to consume.
     pub(super) fn open_consumer(&mut self) {
         self.intake.consumer = Consumer::Open;
@@ -147,7 +215,8 @@ impl Worker {
             self.effects.push_back(WorkerEffect::StopConsuming);
         }
         self.intake.consumer = Consumer::Closed;
-        self.intake.queue.clear();
+        self.intake.lines.values_mut().for_each(VecDeque::clear);
+        self.intake.again.clear();
         self.intake.parked.clear();
         let under_way = self.leases.acquiring.under_way();
         self.intake.asked.retain(|execution, _| under_way.is_some_and(|sent| sent.contains(execution)));
@@ -208,7 +277,7 @@ impl Worker {
         (!known).then_some(WaitReason::UnknownHandler)
     }
 
-    /// Gives a message its place: a copy's, beside what it is a copy of, or in the queue.
+    /// Gives a message its place: a copy's, beside what it is a copy of, or in the line of its priority.
     fn admit(&mut self, arrival: Arrival) {
         let execution = arrival.message.execution;
         if let Some(asked) = self.intake.asked.get_mut(&execution) {
@@ -240,8 +309,9 @@ impl Worker {
             }
             return;
         }
+        let priority = arrival.message.priority;
         self.intake.asked.insert(execution, Asked { arrival, first: None });
-        self.intake.queue.push_back(execution);
+        self.intake.line_up(execution, priority);
     }
 
     /// Keeps a newer dispatch until the question under way about its execution is answered. Of several,
@@ -277,15 +347,18 @@ impl Worker {
         self.intake.void_through = Some(void_through);
         let is_void = |arrival: &Arrival| arrival.delivery.epoch <= void_through;
         self.intake.parked.retain(|_, arrival| !is_void(arrival));
-        let Intake { asked, queue, .. } = &mut self.intake;
-        queue.retain(|execution| {
-            let forgotten =
-                asked.get(execution).is_some_and(|item| item.first.is_none() && is_void(&item.arrival));
-            if forgotten {
-                asked.remove(execution);
-            }
-            !forgotten
-        });
+        // What must be asked for again was asked about: it may have been granted.
+        let Intake { asked, lines, .. } = &mut self.intake;
+        for line in lines.values_mut() {
+            line.retain(|execution| {
+                let forgotten =
+                    asked.get(execution).is_some_and(|item| item.first.is_none() && is_void(&item.arrival));
+                if forgotten {
+                    asked.remove(execution);
+                }
+                !forgotten
+            });
+        }
         let orphans =
             self.intake.parked.keys().filter(|execution| !self.intake.asked.contains_key(execution));
         for execution in orphans.copied().collect::<Vec<_>>() {
@@ -326,7 +399,8 @@ impl Worker {
     }
 
     /// How many executions may hold a place here side by side.
-    pub(super) fn slots(&self) -> u32 {
+    #[must_use]
+    pub fn slots(&self) -> u32 {
         self.config.slots.max(1)
     }
 }

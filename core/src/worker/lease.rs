@@ -1,7 +1,7 @@
 //! Execution leases: asked for in batches, renewed in batches, trusted for a while.
 //!
-//! - **Asking.** One acquire at a time, of as many executions as there are free slots; what arrives
-//!   meanwhile makes the next one, for which a few alone wait a moment longer. The nonce of an execution is the first call that carried it and stays
+//! - **Asking.** One acquire at a time, of as many executions as there are free slots, in the turns of their priorities;
+//!   what arrives meanwhile makes the next one, for which a few alone wait a moment longer. The nonce of an execution is the first call that carried it and stays
 //!   with it: sent again after an unknown outcome, it gets the very grant that the first may have got.
 //! - **Trust.** A grant is trusted until `sent_at + ttl − margin` on this worker's own clock, counted from
 //!   the *first* sending under its nonce, since the store may have granted it then and a repeated answer
@@ -116,7 +116,7 @@ impl Worker {
         let mut executions = Vec::new();
         let mut items = Vec::new();
         while items.len() < most
-            && let Some((execution, asked)) = self.intake.next()
+            && let Some((execution, asked)) = self.intake.next(self.config.bugs)
         {
             let first = *asked.first.get_or_insert(FirstAsk { nonce: id, sent_at: now });
             executions.push(execution);
@@ -193,17 +193,23 @@ impl Worker {
                 self.granted(now, sent_at, asked, &grant);
             }
             AcquireReply::Never { .. } | AcquireReply::Absent => {
+                self.intake.turn_in_vain(asked.arrival.message.priority);
                 self.drop_message(execution, asked.arrival.delivery);
             }
             // Why it waits is recorded; another dispatch will come.
-            AcquireReply::NotNow { .. } => self.acknowledge(asked.arrival.delivery),
+            AcquireReply::NotNow { .. } => {
+                self.intake.turn_in_vain(asked.arrival.message.priority);
+                self.acknowledge(asked.arrival.delivery);
+            }
         }
     }
 
     fn granted(&mut self, now: Monotonic, sent_at: Monotonic, asked: Asked, grant: &Grant) {
         let id = RunId { execution: asked.arrival.message.execution, token: grant.token };
         let basis = asked.first.map_or(sent_at, |first| first.sent_at);
+        let priority = asked.arrival.message.priority;
         if self.runs.get(id).is_some() {
+            self.intake.turn_in_vain(priority);
             self.acknowledge(asked.arrival.delivery);
             return;
         }
@@ -220,8 +226,14 @@ impl Worker {
             (CancelState::None, Phase::Active) => None,
         };
         match give_back {
-            Some(outcome) => self.give_back(now, id, asked.arrival, outcome),
-            None => self.start(now, id, asked.arrival, grant, sent_at, basis),
+            Some(outcome) => {
+                self.intake.turn_in_vain(priority);
+                self.give_back(now, id, asked.arrival, outcome);
+            }
+            None => {
+                self.intake.turn_started(priority);
+                self.start(now, id, asked.arrival, grant, sent_at, basis);
+            }
         }
     }
 

@@ -212,7 +212,8 @@ impl Worker {
             invocation.attempt = grant.attempts;
         }
         self.effects.push_back(WorkerEffect::StartHandler(invocation));
-        self.report(Fact::RunStarted { run: id, attempt, queue_lag, lag, due_lag });
+        let priority = run.message.priority;
+        self.report(Fact::RunStarted { run: id, priority, attempt, queue_lag, lag, due_lag });
         self.leases.hold(basis, id);
         if !self.config.bugs.has(Bug::NoAttemptTimeout) {
             self.runs.timeouts.insert((times_out_at, id));

@@ -13,6 +13,7 @@ use crate::id::{DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, Oc
 use crate::job::{DeadLetters, HandlerName, HandlerRef, Payload};
 use crate::lease::RunId;
 use crate::message::ExecutionMessage;
+use crate::priority::Priority;
 use crate::retry::RetryPolicy;
 use crate::store::StoreOutcome;
 use crate::store::command::{
@@ -30,6 +31,7 @@ mod intake;
 mod lease;
 #[cfg(feature = "simulation")]
 mod mutant;
+mod priority;
 mod record;
 mod run;
 mod storm;
@@ -65,6 +67,7 @@ fn message(number: u128) -> ExecutionMessage {
         key: format!("key-{number}").into(),
         due_at: STORE_NOW,
         handler: HandlerRef { name: HandlerName::parse("mail").expect("a lawful name"), version: 1 },
+        priority: Priority::Normal,
         payload: Payload::default(),
         attempt_timeout: Span::from_secs(60),
         retry: RetryPolicy::default(),

@@ -166,6 +166,10 @@ fn pending() -> Vec<(&'static str, ExecutionFacts)> {
             }),
         ),
         (
+            "pending_with_high_priority",
+            made().later("09:00:38").with(|facts| facts.definition = with_policies(r#","priority":"high""#)),
+        ),
+        (
             "pending_triggered",
             made().with(|facts| {
                 facts.execution.occurrence = Occurrence::Manual { key: "order-42".into() };

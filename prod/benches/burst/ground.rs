@@ -179,8 +179,9 @@ impl Ground {
             .expect("the broker can be reached");
         let channel = connection.create_channel().await.expect("the connection is open");
         for handler in ["http", "noop"] {
-            let queue = topology.queue(&HandlerName::parse(handler).expect("it is a name"));
-            channel.queue_delete(queue, QueueDeleteOptions::default()).await.expect("it is ours");
+            for queue in topology.queues(&HandlerName::parse(handler).expect("it is a name")) {
+                channel.queue_delete(queue, QueueDeleteOptions::default()).await.expect("it is ours");
+            }
         }
         let exchange = topology.exchange();
         channel.exchange_delete(exchange, ExchangeDeleteOptions::default()).await.expect("it is ours");

@@ -115,6 +115,9 @@ fn tell(job: &Value, as_json: bool) -> Result<(), Failure> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     say(&format!("{}  {}  version {}", text(&job["id"]), text(&job["name"]), job["version"]))?;
     say(&standing(job))?;
+    if let Some(priority) = job["definition"]["priority"].as_str() {
+        say(&format!("{priority} priority"))?;
+    }
     match job["next_fire_time"].as_str() {
         Some(fire) => say(&format!("fires next at {fire}")),
         None => say("does not fire by itself as things stand"),

@@ -8,6 +8,7 @@ use fencepost_core::id::{DispatchNo, ExecutionId, JobId, JobVersion, Occurrence,
 use fencepost_core::job::{DeadLetters, HandlerName, HandlerRef, Payload, SCHEMA_VERSION};
 use fencepost_core::lease::RunId;
 use fencepost_core::message::ExecutionMessage;
+use fencepost_core::priority::Priority;
 use fencepost_core::retry::RetryPolicy;
 use fencepost_core::time::{Span, Timestamp};
 
@@ -35,6 +36,7 @@ pub(crate) fn message_with(handler: &str, payload: &str) -> Arc<ExecutionMessage
         occurrence,
         due_at,
         handler: HandlerRef { name: HandlerName::parse(handler).expect("it is a name"), version: 1 },
+        priority: Priority::Normal,
         payload: Payload::from_json(payload).expect("it is JSON"),
         attempt_timeout: Span::from_secs(60),
         retry: RetryPolicy::default(),

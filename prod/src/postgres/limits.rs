@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fencepost_core::execution::{ExecutionState, WaitReason};
 use fencepost_core::id::{ExecutionId, NodeId, TenantId};
 use fencepost_core::limits::{LIMIT_CANDIDATES_MAX, LIMIT_LIFTS_MAX};
+use fencepost_core::priority::{ByPriority, Priority};
 use fencepost_core::store::command::SetLimit;
 use fencepost_core::store::reply::{Reply, SetLimitReply, StoreReply};
 use fencepost_core::time::Timestamp;
@@ -132,8 +133,8 @@ pub(super) struct Ended {
     pub(super) node: NodeId,
 }
 
-/// What is to follow once the ends of runs are written, in their order: each lifts the first of those that wait for a
-/// limit and would be granted then.
+/// What is to follow once the ends of runs are written, in their order: each lifts one of those that wait for a limit and
+/// would be granted then.
 pub(super) async fn give_back(
     conn: &mut PgConnection,
     tenants: &BTreeSet<TenantId>,
@@ -158,41 +159,55 @@ pub(super) async fn give_back(
     let mut lifted = Vec::new();
     for end in &ended {
         limits.end(end.tenant, key(end));
-        let first = waiting.get_mut(&end.tenant).and_then(|waiting| waiting.take_first(&limits));
+        let offered_first = Priority::offered_first(end.execution.as_uuid().as_u128());
+        let first = waiting.get_mut(&end.tenant);
+        let first = first.and_then(|waiting| waiting.take_first(&limits, offered_first));
         lifted.extend(first.map(|id| (id, end.node)));
     }
     dispatch(conn, &lifted, now).await
 }
 
-/// What waits for a limit of one tenant, by due time.
+/// What waits for a limit of one tenant, by priority and due time.
 struct Waiting {
     tenant: TenantId,
-    rows: Vec<(ExecutionId, Option<String>)>,
+    rows: ByPriority<Vec<(ExecutionId, Option<String>)>>,
 }
 
 impl Waiting {
-    /// As many as `lifts` of them can be chosen from.
+    /// As many as `lifts` of them can be chosen from. Their rank is written by whatever makes them wait.
     async fn of(conn: &mut PgConnection, tenant: TenantId, lifts: usize) -> Result<Self, Fault> {
-        let rows = sqlx::query!(
-            "SELECT e.id, (
-               SELECT v.concurrency_key FROM job_version v WHERE v.job = e.job AND v.version = e.job_version) AS key
-             FROM execution e WHERE e.tenant = $1 AND e.waiting IN ('tenant_limit', 'key_limit')
-             ORDER BY e.due_at, e.id LIMIT $2",
+        let found = sqlx::query!(
+            r#"SELECT r.rank AS "rank!", w.id AS "id!", w.key FROM unnest(ARRAY[0, 1, 2]::int2[]) AS r (rank)
+               CROSS JOIN LATERAL (
+                 SELECT e.id, e.due_at, (
+                   SELECT v.concurrency_key FROM job_version v WHERE v.job = e.job AND v.version = e.job_version) AS key
+                 FROM execution e
+                 WHERE e.tenant = $1 AND e.waiting IN ('tenant_limit', 'key_limit') AND e.limit_rank = r.rank
+                 ORDER BY e.due_at, e.id LIMIT $2) AS w
+               ORDER BY r.rank, w.due_at, w.id"#,
             tenant.as_uuid(),
             i64::try_from(LIMIT_CANDIDATES_MAX + lifts).unwrap_or(i64::MAX),
         )
         .fetch_all(conn)
         .await?;
-        let rows = rows.into_iter().map(|row| (ExecutionId::from_uuid(row.id), row.key)).collect();
+        let mut rows = ByPriority::<Vec<_>>::default();
+        for row in found {
+            let place = Priority::ALL.iter().find(|priority| priority.index() as i64 == i64::from(row.rank));
+            let priority = place.copied().unwrap_or_default();
+            rows.get_mut(priority).push((ExecutionId::from_uuid(row.id), row.key));
+        }
         Ok(Self { tenant, rows })
     }
 
-    fn take_first(&mut self, limits: &Limits) -> Option<ExecutionId> {
+    fn take_first(&mut self, limits: &Limits, offered_first: Priority) -> Option<ExecutionId> {
         let tenant = self.tenant;
         let may =
             |(_, key): &(ExecutionId, Option<String>)| limits.in_the_way(tenant, key.as_deref()).is_none();
-        let at = self.rows.iter().take(LIMIT_CANDIDATES_MAX).position(may)?;
-        Some(self.rows.remove(at).0)
+        offered_first.and_then_the_others().find_map(|priority| {
+            let rows = self.rows.get_mut(priority);
+            let at = rows.iter().take(LIMIT_CANDIDATES_MAX).position(may)?;
+            Some(rows.remove(at).0)
+        })
     }
 }
 
@@ -278,7 +293,8 @@ async fn set_within(
     }
     let limits = Limits::of(conn, &[ask.tenant].into()).await?;
     let mut waiting = Waiting::of(conn, ask.tenant, LIMIT_LIFTS_MAX).await?;
-    let lifted = core::iter::from_fn(|| waiting.take_first(&limits)).take(LIMIT_LIFTS_MAX);
+    let lifts = (0..LIMIT_LIFTS_MAX).map(|lift| Priority::offered_first(lift as u128));
+    let lifted = lifts.map_while(|offered_first| waiting.take_first(&limits, offered_first));
     let lifted: Vec<_> = lifted.map(|id| (id, ask.node)).collect();
     dispatch(conn, &lifted, now).await?;
     Ok((now, SetLimitReply::Set))

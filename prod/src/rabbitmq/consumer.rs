@@ -1,7 +1,7 @@
 //! The consumer: a task that keeps a session up while messages are wanted, and replaces one that ends.
 //!
 //! Orders from the driver (start, stop, acknowledge) and events to it travel through two queues, so the
-//! driver never waits for the broker. The event queue is bounded by the prefetch, since a delivery is only
+//! driver never waits for the broker. The event queue is bounded by the prefetch of each priority, since a delivery is only
 //! followed by another once something was acknowledged. Each session has an epoch of its own; when one
 //! ends, `Lost` is reported before anything of the next.
 

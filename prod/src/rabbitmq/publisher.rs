@@ -23,6 +23,7 @@ use fencepost_core::event::PublishOutcome;
 use fencepost_core::job::HandlerName;
 use fencepost_core::limits::PUBLISH_TIMEOUT;
 use fencepost_core::message::ExecutionMessage;
+use fencepost_core::priority::{ByPriority, Priority};
 
 use super::backoff::Backoff;
 use super::confirms::{Answer, settle};
@@ -69,7 +70,7 @@ struct Live {
     connection: Connection,
     /// Which connection, so that a channel of an older one is told apart.
     generation: u64,
-    declared: Mutex<BTreeSet<HandlerName>>,
+    declared: Mutex<ByPriority<BTreeSet<HandlerName>>>,
     broken: Notify,
 }
 
@@ -151,14 +152,17 @@ impl RabbitPublisher {
         channel: &Channel,
         messages: &[Arc<ExecutionMessage>],
     ) -> Result<(), BrokerError> {
-        let new: BTreeSet<HandlerName> = {
+        let new: BTreeSet<(Priority, HandlerName)> = {
             let declared = live.declared.lock().unwrap_or_else(PoisonError::into_inner);
-            let unknown = messages.iter().map(|message| &message.handler.name);
-            unknown.filter(|name| !declared.contains(name)).cloned().collect()
+            let is_known =
+                |message: &ExecutionMessage| declared.get(message.priority).contains(&message.handler.name);
+            let unknown = messages.iter().filter(|message| !is_known(message));
+            unknown.map(|message| (message.priority, message.handler.name.clone())).collect()
         };
-        for name in new {
-            answered(&self.settings, self.topology.declare_queue(channel, &name)).await?;
-            live.declared.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
+        for (priority, name) in new {
+            answered(&self.settings, self.topology.declare_queue(channel, &name, priority)).await?;
+            let mut declared = live.declared.lock().unwrap_or_else(PoisonError::into_inner);
+            declared.get_mut(priority).insert(name);
         }
         Ok(())
     }
@@ -222,7 +226,7 @@ impl RabbitPublisher {
         for (message, body) in messages.iter().zip(&bodies) {
             let mut sending = Box::pin(channel.basic_publish(
                 self.topology.exchange(),
-                self.topology.routing_key(&message.handler.name),
+                self.topology.routing_key(&message.handler.name, message.priority),
                 BasicPublishOptions { mandatory: true, immediate: false },
                 body,
                 properties(message),
@@ -279,7 +283,7 @@ impl RabbitPublisher {
         for (message, outcome) in messages.iter().zip(outcomes) {
             if *outcome == PublishOutcome::Returned {
                 let mut declared = live.declared.lock().unwrap_or_else(PoisonError::into_inner);
-                declared.remove(&message.handler.name);
+                declared.get_mut(message.priority).remove(&message.handler.name);
             }
         }
     }
@@ -321,12 +325,8 @@ async fn keep_connected(settings: Arc<RabbitSettings>, state: watch::Sender<Link
     loop {
         let Link { connection, news } = connect_patiently(&settings, Purpose::Publish, &mut backoff).await;
         generation += 1;
-        let live = Arc::new(Live {
-            connection,
-            generation,
-            declared: Mutex::new(BTreeSet::new()),
-            broken: Notify::new(),
-        });
+        let live =
+            Arc::new(Live { connection, generation, declared: Mutex::default(), broken: Notify::new() });
         let connected_at = Instant::now();
         watch_over(&live, news, &state).await;
         state.send_replace(LinkState::Down);

@@ -1,7 +1,8 @@
-//! A session: one connection and one channel that messages arrive on, from its opening to its end.
+//! A session: one connection and a channel for each priority that messages arrive on, from its opening to its end.
 //!
-//! All handlers' queues are consumed on one channel, so that the prefetch bounds their sum and delivery
-//! tags never clash. Consuming can stop and start again within a session; what was delivered stays open and
+//! All handlers' queues of a priority are consumed on one channel, so that the prefetch bounds their sum; those of each
+//! priority on one of their own, so that whatever many there are of one takes no room from the others. Each channel counts
+//! its deliveries by itself: the tags that the role sees tell the priority too. Consuming can stop and start again within a session; what was delivered stays open and
 //! can be acknowledged all the while. Whatever goes wrong ends the whole session, and with it the validity
 //! of its deliveries.
 
@@ -18,6 +19,7 @@ use lapin::{Channel, Connection};
 use fencepost_core::event::{Delivery, MalformedMessage};
 use fencepost_core::job::HandlerName;
 use fencepost_core::message::ExecutionMessage;
+use fencepost_core::priority::{ByPriority, Priority};
 
 use super::acks::{AckBook, AckFrame};
 use super::connection::{BrokerError, Link, News, Purpose, answered, connect, open_channel};
@@ -27,7 +29,7 @@ use crate::ports::ConsumeEvent;
 
 /// Which of a session's stretches of consuming something belongs to.
 type Stretch = u64;
-type Arrivals = SelectAll<Pin<Box<dyn Stream<Item = (Stretch, Arriving)> + Send>>>;
+type Arrivals = SelectAll<Pin<Box<dyn Stream<Item = (Stretch, Priority, Arriving)> + Send>>>;
 
 /// What a consumer brings.
 enum Arriving {
@@ -52,11 +54,11 @@ pub(super) struct Session {
     epoch: u64,
     connection: Connection,
     news: News,
-    channel: Channel,
+    channels: ByPriority<Channel>,
     arrivals: Arrivals,
-    consuming: Vec<ShortString>,
+    consuming: Vec<(Priority, ShortString)>,
     stretch: Stretch,
-    book: AckBook,
+    books: ByPriority<AckBook>,
 }
 
 impl Session {
@@ -68,22 +70,28 @@ impl Session {
         epoch: u64,
     ) -> Result<Self, BrokerError> {
         let Link { connection, news } = connect(&settings, Purpose::Consume).await?;
-        let channel = open_channel(&settings, &connection).await?;
+        let channels = ByPriority::new([
+            open_channel(&settings, &connection).await?,
+            open_channel(&settings, &connection).await?,
+            open_channel(&settings, &connection).await?,
+        ]);
         let topology = Topology::of(&settings);
-        answered(&settings, topology.declare_exchange(&channel)).await?;
-        for handler in handlers {
-            answered(&settings, topology.declare_queue(&channel, handler)).await?;
+        answered(&settings, topology.declare_exchange(channels.get(Priority::Normal))).await?;
+        for (priority, channel) in channels.iter() {
+            for handler in handlers {
+                answered(&settings, topology.declare_queue(channel, handler, priority)).await?;
+            }
         }
         let mut session = Self {
             settings,
             epoch,
             connection,
             news,
-            channel,
+            channels,
             arrivals: SelectAll::new(),
             consuming: Vec::new(),
             stretch: 0,
-            book: AckBook::default(),
+            books: ByPriority::default(),
         };
         session.start(handlers, prefetch).await?;
         Ok(session)
@@ -93,32 +101,31 @@ impl Session {
         self.epoch
     }
 
-    /// Begins to consume, with at most `prefetch` messages unacknowledged.
+    /// Begins to consume, with at most `prefetch` messages unacknowledged of each priority.
     pub(super) async fn start(&mut self, handlers: &[HandlerName], prefetch: u32) -> Result<(), BrokerError> {
         self.stop().await?;
-        let (count, options) = limit(self.settings.queue_kind, prefetch, handlers.len());
-        answered(&self.settings, self.channel.basic_qos(count, options)).await?;
         self.stretch += 1;
         let stretch = self.stretch;
         let topology = Topology::of(&self.settings);
-        for handler in handlers {
-            let consumer = answered(
-                &self.settings,
-                self.channel.basic_consume(
-                    topology.queue(handler),
+        for (priority, channel) in self.channels.iter() {
+            let (count, options) = limit(self.settings.queue_kind, prefetch, handlers.len());
+            answered(&self.settings, channel.basic_qos(count, options)).await?;
+            for handler in handlers {
+                let consuming = channel.basic_consume(
+                    topology.queue(handler, priority),
                     ShortString::default(),
                     BasicConsumeOptions::default(),
                     FieldTable::default(),
-                ),
-            )
-            .await?;
-            self.consuming.push(consumer.tag());
-            let arriving = consumer.map(|item| match item {
-                Ok(arrival) => Arriving::Message(Box::new(arrival)),
-                Err(error) => Arriving::Error(error),
-            });
-            let arriving = arriving.chain(once(core::future::ready(Arriving::End)));
-            self.arrivals.push(Box::pin(arriving.map(move |item| (stretch, item))));
+                );
+                let consumer = answered(&self.settings, consuming).await?;
+                self.consuming.push((priority, consumer.tag()));
+                let arriving = consumer.map(|item| match item {
+                    Ok(arrival) => Arriving::Message(Box::new(arrival)),
+                    Err(error) => Arriving::Error(error),
+                });
+                let arriving = arriving.chain(once(core::future::ready(Arriving::End)));
+                self.arrivals.push(Box::pin(arriving.map(move |item| (stretch, priority, item))));
+            }
         }
         Ok(())
     }
@@ -126,8 +133,8 @@ impl Session {
     /// Consumes no more. What is under way still arrives.
     pub(super) async fn stop(&mut self) -> Result<(), BrokerError> {
         self.stretch += 1;
-        for tag in core::mem::take(&mut self.consuming) {
-            let cancel = self.channel.basic_cancel(tag, BasicCancelOptions::default());
+        for (priority, tag) in core::mem::take(&mut self.consuming) {
+            let cancel = self.channels.get(priority).basic_cancel(tag, BasicCancelOptions::default());
             answered(&self.settings, cancel).await?;
         }
         Ok(())
@@ -136,20 +143,24 @@ impl Session {
     /// Notes that a delivery is to be acknowledged; [`send_acks`](Self::send_acks) sends it.
     pub(super) fn ack(&mut self, delivery: Delivery) {
         if delivery.epoch == self.epoch {
-            self.book.settle(delivery.tag);
+            let (priority, number) = delivery.place();
+            self.books.get_mut(priority).settle(number);
         }
     }
 
     /// Sends the acknowledgements noted so far.
     pub(super) async fn send_acks(&mut self) -> Result<(), BrokerError> {
-        let frames = self.book.frames();
-        if frames.is_empty() {
+        let books = self.books.values_mut().zip(self.channels.iter());
+        let frames = books
+            .flat_map(|(book, (_, channel))| book.frames().into_iter().map(move |frame| (channel, frame)));
+        let sending = frames.map(|(channel, frame)| match frame {
+            AckFrame::One(tag) => channel.basic_ack(tag, BasicAckOptions { multiple: false }),
+            AckFrame::UpTo(tag) => channel.basic_ack(tag, BasicAckOptions { multiple: true }),
+        });
+        let sending: Vec<_> = sending.collect();
+        if sending.is_empty() {
             return Ok(());
         }
-        let sending = frames.into_iter().map(|frame| match frame {
-            AckFrame::One(tag) => self.channel.basic_ack(tag, BasicAckOptions { multiple: false }),
-            AckFrame::UpTo(tag) => self.channel.basic_ack(tag, BasicAckOptions { multiple: true }),
-        });
         answered(&self.settings, futures_util::future::try_join_all(sending)).await?;
         Ok(())
     }
@@ -158,8 +169,8 @@ impl Session {
     pub(super) async fn next(&mut self) -> SessionEvent {
         tokio::select! {
             biased;
-            Some((stretch, arriving)) = self.arrivals.next() => match arriving {
-                Arriving::Message(arrival) => SessionEvent::Delivered(self.deliver(*arrival)),
+            Some((stretch, priority, arriving)) = self.arrivals.next() => match arriving {
+                Arriving::Message(arrival) => SessionEvent::Delivered(self.deliver(priority, *arrival)),
                 Arriving::Error(error) => SessionEvent::Over(error.to_string()),
                 Arriving::End if stretch == self.stretch => {
                     SessionEvent::Over("the broker cancelled the consumer".to_owned())
@@ -167,10 +178,11 @@ impl Session {
                 Arriving::End => SessionEvent::Quiet,
             },
             () = self.news.worth_a_look() => {
-                if self.connection.status().connected() && self.channel.status().connected() {
+                let are_open = || self.channels.iter().all(|(_, channel)| channel.status().connected());
+                if self.connection.status().connected() && are_open() {
                     SessionEvent::Quiet
                 } else {
-                    SessionEvent::Over("its connection or channel was closed".to_owned())
+                    SessionEvent::Over("its connection or one of its channels was closed".to_owned())
                 }
             }
         }
@@ -187,9 +199,10 @@ impl Session {
         }
     }
 
-    fn deliver(&mut self, arrival: Arrival) -> ConsumeEvent {
-        self.book.delivered(arrival.delivery_tag);
-        let delivery = Delivery { epoch: self.epoch, tag: arrival.delivery_tag };
+    fn deliver(&mut self, priority: Priority, arrival: Arrival) -> ConsumeEvent {
+        self.books.get_mut(priority).delivered(arrival.delivery_tag);
+        let tag = Delivery::tag_of(priority, arrival.delivery_tag);
+        let delivery = Delivery { epoch: self.epoch, tag };
         let message: Result<_, MalformedMessage> = ExecutionMessage::decode(&arrival.data).map(Arc::new);
         ConsumeEvent::Delivered { delivery, message }
     }
@@ -204,7 +217,7 @@ impl Drop for Session {
     }
 }
 
-/// The prefetch as the kind of queue takes it: one limit for the channel, or an even share per consumer.
+/// The prefetch of a priority as the kind of queue takes it: one limit for its channel, or an even share per consumer.
 fn limit(kind: QueueKind, prefetch: u32, handlers: usize) -> (u16, BasicQosOptions) {
     let shares = match kind {
         QueueKind::Classic => 1,

@@ -28,7 +28,7 @@ pub enum QueueKind {
     /// nothing is repeated.
     #[default]
     Classic,
-    /// Replicated over the broker's cluster, for a price per message. Prefetch is then split evenly between
+    /// Replicated over the broker's cluster, for a price per message. The prefetch of a priority is then split evenly between
     /// handlers, since these queues know no limit common to several.
     Quorum,
 }

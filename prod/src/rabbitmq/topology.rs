@@ -3,6 +3,11 @@
 //! Publishers and consumers declare alike, so that either may come first. Declaring what exists is a
 //! no-op; a queue that exists with other properties is an error that closes the channel, said as it is.
 //!
+//! Each handler has a queue for each priority. The normal one is named by the handler alone, as it was before there were
+//! priorities, so that processes of before and after take the same messages from it; the others have a suffix that no
+//! handler's name can have. The broker's own priorities within one queue are not used: they are strict, so the low ones
+//! starve, and of what is prefetched nothing is overtaken.
+//!
 //! A broker writes a queue's declaration down a moment after it has answered it: one that is killed within
 //! that moment comes back without the queue and what was in it, confirmed or not. Publishing again then
 //! declares it anew, and the sweep repeats the dispatches that led to nothing.
@@ -12,6 +17,7 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, ExchangeKind};
 
 use fencepost_core::job::HandlerName;
+use fencepost_core::priority::Priority;
 
 use super::settings::{QueueKind, RabbitSettings};
 
@@ -36,16 +42,24 @@ impl Topology {
         self.exchange.clone()
     }
 
-    /// The queue of a handler.
+    /// The queue of a handler and a priority.
     #[must_use]
-    pub fn queue(&self, handler: &HandlerName) -> ShortString {
-        format!("{}.{handler}", self.exchange).into()
+    pub fn queue(&self, handler: &HandlerName, priority: Priority) -> ShortString {
+        format!("{}.{}", self.exchange, self.routing_key(handler, priority)).into()
     }
 
-    /// The routing key of a handler.
+    /// All queues of a handler, the one of the highest priority first.
+    pub fn queues(&self, handler: &HandlerName) -> impl Iterator<Item = ShortString> {
+        Priority::ALL.iter().map(|priority| self.queue(handler, *priority))
+    }
+
+    /// The routing key of a handler and a priority.
     #[must_use]
-    pub fn routing_key(&self, handler: &HandlerName) -> ShortString {
-        handler.as_str().into()
+    pub fn routing_key(&self, handler: &HandlerName, priority: Priority) -> ShortString {
+        match priority {
+            Priority::Normal => handler.as_str().into(),
+            Priority::High | Priority::Low => format!("{handler}:{priority}").into(),
+        }
     }
 
     pub(super) async fn declare_exchange(&self, channel: &Channel) -> lapin::Result<()> {
@@ -53,11 +67,16 @@ impl Topology {
         channel.exchange_declare(self.exchange(), ExchangeKind::Direct, durable, FieldTable::default()).await
     }
 
-    pub(super) async fn declare_queue(&self, channel: &Channel, handler: &HandlerName) -> lapin::Result<()> {
-        let queue = self.queue(handler);
+    pub(super) async fn declare_queue(
+        &self,
+        channel: &Channel,
+        handler: &HandlerName,
+        priority: Priority,
+    ) -> lapin::Result<()> {
+        let queue = self.queue(handler, priority);
         let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
         channel.queue_declare(queue.clone(), durable, self.queue_arguments()).await?;
-        let key = self.routing_key(handler);
+        let key = self.routing_key(handler, priority);
         channel
             .queue_bind(queue, self.exchange(), key, QueueBindOptions::default(), FieldTable::default())
             .await

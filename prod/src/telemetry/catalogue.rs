@@ -77,8 +77,8 @@ catalogue! {
         "Outbox rows read back to be published again.";
     DISPATCHES_PROMOTED = Counter "fencepost_dispatches_promoted_total" []
         "Retries that came due and waiting executions, dispatched again.";
-    RUNS_STARTED = Counter "fencepost_runs_started_total" []
-        "Handlers started.";
+    RUNS_STARTED = Counter "fencepost_runs_started_total" ["priority"]
+        "Handlers started, by priority.";
     RUNS_ENDED = Counter "fencepost_runs_ended_total" ["state"]
         "Runs whose outcome is durable, by what became of their execution.";
     DEAD_LETTERS = Counter "fencepost_dead_letters_total" ["reason"]

@@ -8,6 +8,7 @@ use fencepost_core::id::{ExecutionId, JobId, TenantId};
 use fencepost_core::job::Unreadable;
 use fencepost_core::lease::RunId;
 use fencepost_core::partition::PartitionId;
+use fencepost_core::priority::Priority;
 use fencepost_core::store::row::RefusedAction;
 
 use super::*;
@@ -47,7 +48,14 @@ fn facts() -> Vec<Fact> {
         Fact::Conflict { action: RefusedAction::Materialise },
         Fact::JobUnreadable { job: JobId::from_u128(1), tenant: TenantId::from_u128(1), why },
         Fact::Swept { taken_over: 1, redispatched: 2, dropped: 3, retired: 0 },
-        Fact::RunStarted { run, attempt: 1, queue_lag: Span::from_millis(3), lag, due_lag: lag },
+        Fact::RunStarted {
+            run,
+            priority: Priority::High,
+            attempt: 1,
+            queue_lag: Span::from_millis(3),
+            lag,
+            due_lag: lag,
+        },
         Fact::RunEnded { run, state: ExecutionState::Completed, ran: lag, dead_letter: None },
         Fact::RunEnded {
             run,

@@ -107,6 +107,8 @@ invariants! {
         "No first lease is granted against the overlap policy of its execution's version, counted over slots, and at most one execution of a job waits for its slot.",
     LimitsHonoured "limits-honoured" Safety [Simulator]
         "No lease is granted beyond the limit in force at that moment, counted over what runs, and nothing waits for a limit that has room.",
+    PriorityShares "priority-shares" Safety [Simulator Properties]
+        "Of a worker's starts in a row through which a priority waits there, it has its share: of any ten one at least.",
     PausedIsSilent "paused-is-silent" Safety [Simulator Verification]
         "Between a committed pause and its resume no fire of that job starts, and none that falls into it ever runs; neither does any after a delete.",
     TenantWall "tenant-wall" Safety [Simulator Constraint]

@@ -9,6 +9,7 @@ mod job_changes;
 mod jobs;
 mod operators;
 mod pauses;
+mod priorities;
 mod swarm;
 mod topology;
 
@@ -43,9 +44,11 @@ fn expand(seed: u64, profile: Profile, swarm: &swarm::Swarm) -> Plan {
     let tenants: Vec<TenantId> = (0..2).map(|_| TenantId::from_u128(wide(&mut tenants))).collect();
 
     let schedulers = topology::schedulers(&mut stream("plan/schedulers"), sizes.schedulers, swarm);
-    let workers = topology::workers(&mut stream("plan/workers"), sizes.workers, swarm);
+    let mut workers = topology::workers(&mut stream("plan/workers"), sizes.workers, swarm);
     let count = sizes.jobs + stream("plan/job-count").below(sizes.more_jobs + 1);
-    let jobs = jobs::draw(&mut stream("plan/jobs"), count as usize, &day, heal_at, swarm, outside.len());
+    let mut jobs = jobs::draw(&mut stream("plan/jobs"), count as usize, &day, heal_at, swarm, outside.len());
+    priorities::assign(seed, &mut jobs);
+    priorities::rush(seed, &day, heal_at, &mut jobs, &mut workers);
     let ground = operators::Ground { jobs: &jobs, day: &day, heal_at, swarm };
     let actions = operators::draw(seed, &ground);
     let heal = heal(&mut draw, heal_at, sizes.schedulers, sizes.workers, swarm);

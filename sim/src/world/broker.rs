@@ -2,7 +2,8 @@
 //!
 //! This half holds what the broker knows and decides; what travels to and from it is in `traffic`. A message
 //! that was confirmed is in its queue until it is delivered and acknowledged, or purged; a delivery whose
-//! consumer is gone goes back to the place in its queue that it had.
+//! consumer is gone goes back to the place in its queue that it had. Each handler has a queue for each priority; a consumer
+//! takes from all of them, of each priority on a channel of its own, with its own prefetch and its own tags.
 //!
 //! Everything that is left open is asked of a [`Choose`]: the world draws it, and `open_broker` walks through
 //! all answers, so that a real broker can be held against what this one may do.
@@ -10,9 +11,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use fencepost_core::event::{MalformedMessage, PublishOutcome};
+use fencepost_core::event::{Delivery, MalformedMessage, PublishOutcome};
 use fencepost_core::job::HandlerName;
 use fencepost_core::message::ExecutionMessage;
+use fencepost_core::priority::{ByPriority, Priority};
 
 use super::happening::Life;
 use crate::fault::{FaultCounts, FaultKind};
@@ -61,6 +63,7 @@ pub(super) type QueueNo = u8;
 #[derive(Clone, Debug)]
 struct Queue {
     handler: HandlerName,
+    priority: Priority,
     ready: VecDeque<Ready>,
     /// A message that the next one is to overtake.
     aside: Option<Body>,
@@ -88,7 +91,15 @@ pub(super) struct Consumer {
     pub(super) takes: bool,
     pub(super) queues: Vec<QueueNo>,
     unacked: BTreeMap<u64, Unacked>,
-    next_tag: u64,
+    /// Of each priority, as its channel has it.
+    channels: ByPriority<Channel>,
+}
+
+/// What is counted for each priority by itself.
+#[derive(Clone, Copy, Debug, Default)]
+struct Channel {
+    unacked: usize,
+    delivered: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -230,12 +241,14 @@ impl Broker {
         if self.is_blocked() { Vec::new() } else { core::mem::take(&mut self.blocked) }
     }
 
-    /// The queue of a handler, declared if need be.
-    pub(super) fn declare(&mut self, handler: &HandlerName) -> QueueNo {
-        let found = self.queues.iter().position(|queue| queue.handler == *handler);
+    /// The queue of a handler and a priority, declared if need be.
+    pub(super) fn declare(&mut self, handler: &HandlerName, priority: Priority) -> QueueNo {
+        let is_it = |queue: &Queue| queue.priority == priority && queue.handler == *handler;
+        let found = self.queues.iter().position(is_it);
         let number = found.unwrap_or_else(|| {
             self.queues.push(Queue {
                 handler: handler.clone(),
+                priority,
                 ready: VecDeque::new(),
                 aside: None,
                 next_place: 0,
@@ -245,9 +258,10 @@ impl Broker {
         QueueNo::try_from(number).expect("plans have few handlers")
     }
 
-    /// Whose queue this is.
-    pub(super) fn handler(&self, queue: QueueNo) -> &HandlerName {
-        &self.queues[usize::from(queue)].handler
+    /// Whose queue this is, and for which priority.
+    pub(super) fn name(&self, queue: QueueNo) -> (&HandlerName, Priority) {
+        let queue = &self.queues[usize::from(queue)];
+        (&queue.handler, queue.priority)
     }
 
     /// What waits in a queue, in its order, with its place and whether it may still be delivered twice.
@@ -289,7 +303,7 @@ impl Broker {
         stream: &mut impl Choose,
         counts: &mut FaultCounts,
     ) -> (PublishOutcome, QueueNo) {
-        let number = self.declare(&message.handler.name);
+        let number = self.declare(&message.handler.name, message.priority);
         let queue = &mut self.queues[usize::from(number)];
         let mut outcome = PublishOutcome::Confirmed;
         let mut stored = true;
@@ -368,8 +382,11 @@ impl Broker {
         if queue.ready.is_empty() {
             return None;
         }
+        let priority = queue.priority;
         let has_room = |consumer: &Consumer| {
-            consumer.takes && consumer.unacked.len() < consumer.prefetch && consumer.queues.contains(&number)
+            consumer.takes
+                && consumer.channels.get(priority).unacked < consumer.prefetch
+                && consumer.queues.contains(&number)
         };
         let mut with_room = self
             .consumers
@@ -393,8 +410,10 @@ impl Broker {
             queue.ready.push_front(first);
         }
         let consumer = self.consumers[slot].as_mut().expect("a consumer with room is there");
-        let tag = consumer.next_tag;
-        consumer.next_tag += 1;
+        let channel = consumer.channels.get_mut(priority);
+        channel.unacked += 1;
+        channel.delivered += 1;
+        let tag = Delivery::tag_of(priority, channel.delivered);
         consumer.unacked.insert(tag, Unacked { queue: number, place, body: body.clone(), since: now });
         Some(Outgoing { life: consumer.life, epoch: consumer.epoch, tag, body })
     }
@@ -412,8 +431,8 @@ impl Broker {
 
     /// Registers a consumer. One that was there in its slot must have been closed before.
     pub(super) fn open(&mut self, life: Life, epoch: u64, prefetch: usize, queues: Vec<QueueNo>) {
-        let consumer =
-            Consumer { life, epoch, prefetch, takes: true, queues, unacked: BTreeMap::new(), next_tag: 1 };
+        let (unacked, channels) = (BTreeMap::new(), ByPriority::default());
+        let consumer = Consumer { life, epoch, prefetch, takes: true, queues, unacked, channels };
         self.consumers[life.slot.index()] = Some(consumer);
     }
 
@@ -427,7 +446,7 @@ impl Broker {
 
     /// A delivery is done with; whether it was unacknowledged.
     pub(super) fn acknowledge(&mut self, life: Life, epoch: u64, tag: u64) -> bool {
-        let Some(held) = self.consumer(life, epoch).and_then(|consumer| consumer.unacked.remove(&tag)) else {
+        let Some(held) = self.consumer(life, epoch).and_then(|consumer| consumer.settle(tag)) else {
             return false;
         };
         self.note_gone(held.queue, held.returning());
@@ -440,11 +459,9 @@ impl Broker {
         let everything = stream.chance(PPM / 2);
         let mut withdrawn = Vec::new();
         for consumer in self.consumers.iter_mut().flatten() {
-            let unacked = core::mem::take(&mut consumer.unacked);
-            let (back, stays): (BTreeMap<_, _>, _) =
-                unacked.into_iter().partition(|_| everything || stream.chance(PPM / 2));
-            consumer.unacked = stays;
-            withdrawn.extend(back.into_values());
+            let back: Vec<u64> =
+                consumer.unacked.keys().copied().filter(|_| everything || stream.chance(PPM / 2)).collect();
+            withdrawn.extend(back.into_iter().filter_map(|tag| consumer.settle(tag)));
         }
         Withdrawn(withdrawn)
     }
@@ -452,9 +469,9 @@ impl Broker {
     /// Takes back these of a consumer's deliveries, as far as they are unacknowledged.
     pub(super) fn withdraw_from(&mut self, slot: usize, tags: &[u64]) -> Withdrawn {
         let consumer = self.consumers.get_mut(slot).and_then(Option::as_mut);
-        let held = consumer.into_iter().flat_map(|consumer| {
-            tags.iter().filter_map(|tag| consumer.unacked.remove(tag)).collect::<Vec<_>>()
-        });
+        let held = consumer
+            .into_iter()
+            .flat_map(|consumer| tags.iter().filter_map(|tag| consumer.settle(*tag)).collect::<Vec<_>>());
         Withdrawn(held.collect())
     }
 
@@ -516,6 +533,14 @@ impl Queue {
 }
 
 impl Consumer {
+    /// A delivery is out no more.
+    fn settle(&mut self, tag: u64) -> Option<Unacked> {
+        let held = self.unacked.remove(&tag)?;
+        let (priority, _) = Delivery { epoch: self.epoch, tag }.place();
+        self.channels.get_mut(priority).unacked -= 1;
+        Some(held)
+    }
+
     /// Its unacknowledged deliveries, in the order of their tags, each with its queue and place.
     pub(super) fn held(&self) -> impl Iterator<Item = (u64, QueueNo, u64, &Body)> {
         self.unacked.iter().map(|(tag, held)| (*tag, held.queue, held.place, &held.body))

@@ -20,7 +20,7 @@ use super::happening::{Happening, Life, RunRef};
 use super::node::Input;
 use super::role::RoleEvent;
 use crate::fault::FaultKind;
-use crate::oracle::{EffectAnswer, HandlerEnd, HandlerObservation, Report};
+use crate::oracle::{EffectAnswer, HandlerEnd, HandlerObservation, Report, Standing};
 use crate::plan::{Behaviour, BehaviourKind, Enforcement, FaultSpec, OutsideIndex, OutsideSpec, RETRY_AFTER};
 
 /// A handler at work.
@@ -103,7 +103,7 @@ impl Outside {
 }
 
 impl World<'_> {
-    pub(super) fn start_handler(&mut self, life: Life, invocation: Invocation) {
+    pub(super) fn start_handler(&mut self, life: Life, invocation: Invocation, standing: Standing) {
         let Invocation { run, attempt, message } = invocation;
         let behaviour = self.behaviour_of(message.job);
         let token = u32::try_from(run.token.as_i64()).unwrap_or(u32::MAX);
@@ -130,6 +130,7 @@ impl World<'_> {
             job: message.job,
             attempt,
             key: Arc::clone(&message.key),
+            standing: Some(standing),
         };
         self.observe(&seen);
         let run = RunRef { place, serial };

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use fencepost_core::event::PublishOutcome;
 use fencepost_core::job::HandlerName;
 use fencepost_core::message::ExecutionMessage;
+use fencepost_core::priority::Priority;
 use fencepost_core::time::Span;
 
 use super::broker::{Body, Broker, Choose, QueueNo, Reception, Withdrawn};
@@ -24,6 +25,9 @@ use crate::sim_time::SimTime;
 
 /// A consumer's place.
 pub type Slot = usize;
+
+/// What names a queue: whose it is, and for which priority.
+pub type QueueName = (HandlerName, Priority);
 
 /// The simulated broker at one moment.
 #[derive(Clone, Debug)]
@@ -155,9 +159,9 @@ impl OpenBroker {
         }
     }
 
-    /// Which deliveries a handler's queue may make now.
-    pub fn deliveries(&mut self, handler: &HandlerName) -> Vec<Delivery> {
-        let queue = self.broker.declare(handler);
+    /// Which deliveries a queue may make now.
+    pub fn deliveries(&mut self, (handler, priority): &QueueName) -> Vec<Delivery> {
+        let queue = self.broker.declare(handler, *priority);
         if self.broker.is_down().is_some() {
             return Vec::new();
         }
@@ -172,7 +176,7 @@ impl OpenBroker {
     }
 
     /// A consumer begins to consume from these, or goes on with another prefetch.
-    pub fn consume(&mut self, slot: Slot, prefetch: usize, handlers: &[HandlerName]) {
+    pub fn consume(&mut self, slot: Slot, prefetch: usize, queues: &[QueueName]) {
         let life = life(slot);
         self.broker.extend_to(slot);
         match self.broker.consumer(life, EPOCH) {
@@ -181,8 +185,10 @@ impl OpenBroker {
                 consumer.takes = true;
             }
             None => {
-                let queues: Vec<QueueNo> =
-                    handlers.iter().map(|handler| self.broker.declare(handler)).collect();
+                let queues: Vec<QueueNo> = queues
+                    .iter()
+                    .map(|(handler, priority)| self.broker.declare(handler, *priority))
+                    .collect();
                 self.broker.open(life, EPOCH, prefetch, queues);
             }
         }
@@ -256,15 +262,15 @@ impl OpenBroker {
     }
 
     /// A queue is emptied; how many messages are gone.
-    pub fn purge(&mut self, handler: &HandlerName) -> usize {
-        let queue = self.broker.declare(handler);
+    pub fn purge(&mut self, (handler, priority): &QueueName) -> usize {
+        let queue = self.broker.declare(handler, *priority);
         self.broker.purge(queue, 0)
     }
 
     /// A queue is emptied and what is out of it goes back nowhere, as when somebody deletes it: to the world this
     /// is its consumers cancelled and the queue purged.
-    pub fn delete(&mut self, handler: &HandlerName) {
-        let queue = self.broker.declare(handler);
+    pub fn delete(&mut self, (handler, priority): &QueueName) {
+        let queue = self.broker.declare(handler, *priority);
         let void = self.broker.consumers().flat_map(|consumer| {
             let slot = consumer.life.slot.index();
             consumer.held().filter(|(_, of, ..)| *of == queue).map(move |(tag, ..)| (slot, tag))
@@ -294,9 +300,9 @@ impl OpenBroker {
         waiting.chain(held).chain(away).collect()
     }
 
-    /// How many messages wait in a handler's queue.
-    pub fn ready(&mut self, handler: &HandlerName) -> usize {
-        let queue = self.broker.declare(handler);
+    /// How many messages wait in a queue.
+    pub fn ready(&mut self, (handler, priority): &QueueName) -> usize {
+        let queue = self.broker.declare(handler, *priority);
         self.broker.waiting(queue).count()
     }
 }
@@ -320,7 +326,8 @@ impl fmt::Display for OpenBroker {
             |queue: QueueNo, place: u64| places.range(..(queue, place)).filter(|at| at.0 == queue).count();
         let mut text = String::new();
         for queue in self.queues() {
-            write!(text, "{} [", self.broker.handler(queue))?;
+            let (handler, priority) = self.broker.name(queue);
+            write!(text, "{handler} {priority} [")?;
             for (body, place, original) in self.broker.waiting(queue) {
                 write!(text, " {}@{}{}", name(body), rank(queue, place), if original { "" } else { "'" })?;
             }
@@ -368,7 +375,7 @@ impl Hash for OpenBroker {
             (number, queue, places.binary_search(&(queue, place)).ok())
         };
         for queue in self.queues() {
-            self.broker.handler(queue).hash(state);
+            self.broker.name(queue).hash(state);
             self.broker.waiting(queue).count().hash(state);
             for (body, place, original) in self.broker.waiting(queue) {
                 (message(body, queue, place), original).hash(state);

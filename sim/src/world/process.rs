@@ -250,7 +250,7 @@ impl World<'_> {
             RoleEffect::Consume { prefetch } => self.consume(life, prefetch),
             RoleEffect::StopConsuming => self.stop_consuming(life),
             RoleEffect::Ack { delivery } => self.acknowledge(life, delivery),
-            RoleEffect::StartHandler(invocation) => self.start_handler(life, invocation),
+            RoleEffect::StartHandler(invocation, standing) => self.start_handler(life, invocation, standing),
             RoleEffect::StopHandler { run, reason } => self.stop_handler(life, run, reason),
             RoleEffect::Report => {}
             RoleEffect::Drained => self.drained(life),

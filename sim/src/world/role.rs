@@ -19,6 +19,7 @@ use fencepost_core::store::command::Command;
 use fencepost_core::time::Monotonic;
 use fencepost_core::worker::Worker;
 
+use crate::oracle::Standing;
 use crate::sim_time::SimTime;
 use crate::trace::{Line, Trace};
 
@@ -50,7 +51,7 @@ pub(super) enum RoleEffect {
     Consume { prefetch: u32 },
     StopConsuming,
     Ack { delivery: Delivery },
-    StartHandler(Invocation),
+    StartHandler(Invocation, Standing),
     StopHandler { run: RunId, reason: StopReason },
     Report,
     Drained,
@@ -86,7 +87,7 @@ impl RoleEffect {
             | Self::Consume { .. }
             | Self::StopConsuming
             | Self::Ack { .. }
-            | Self::StartHandler(_)
+            | Self::StartHandler(..)
             | Self::StopHandler { .. }
             | Self::Report
             | Self::Drained => false,
@@ -211,7 +212,15 @@ impl Role {
                     WorkerEffect::Consume { prefetch } => RoleEffect::Consume { prefetch },
                     WorkerEffect::StopConsuming => RoleEffect::StopConsuming,
                     WorkerEffect::Ack { delivery } => RoleEffect::Ack { delivery },
-                    WorkerEffect::StartHandler(invocation) => RoleEffect::StartHandler(invocation),
+                    WorkerEffect::StartHandler(invocation) => {
+                        let standing = Standing {
+                            priority: invocation.message.priority,
+                            waits: worker.waiting().map(|count| *count > 0),
+                            detours: worker.detours(),
+                            slots: worker.slots(),
+                        };
+                        RoleEffect::StartHandler(invocation, standing)
+                    }
                     WorkerEffect::StopHandler { run, reason } => RoleEffect::StopHandler { run, reason },
                     WorkerEffect::Report(_) => RoleEffect::Report,
                     WorkerEffect::Drained => RoleEffect::Drained,

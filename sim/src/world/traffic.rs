@@ -11,6 +11,7 @@ use fencepost_core::event::{Delivery, PublishOutcome};
 use fencepost_core::id::EffectId;
 use fencepost_core::limits::PUBLISH_TIMEOUT;
 use fencepost_core::message::ExecutionMessage;
+use fencepost_core::priority::Priority;
 use fencepost_core::time::Span;
 
 use super::World;
@@ -325,7 +326,11 @@ impl World<'_> {
             }
             None => {
                 self.broker.close(life.slot.index());
-                let queues = handlers.iter().map(|handler| self.broker.declare(handler)).collect();
+                let names = handlers
+                    .iter()
+                    .flat_map(|handler| Priority::ALL.iter().map(move |priority| (handler, *priority)));
+                let queues =
+                    names.map(|(handler, priority)| self.broker.declare(handler, priority)).collect();
                 self.broker.open(life, epoch, prefetch, queues);
             }
         }

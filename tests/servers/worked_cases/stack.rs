@@ -23,8 +23,8 @@ use fencepost_core::scheduler::Scheduler;
 use fencepost_core::store::command::{Command, CreateTenant};
 use fencepost_core::time::Timestamp;
 use fencepost_core::worker::Worker;
-use fencepost_tests::own_database;
 use fencepost_tests::server_url::amqp_url;
+use fencepost_tests::{own_database, waiting};
 use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
 use lapin::{Connection, ConnectionProperties};
 use reqwest::{Client, Method};
@@ -34,6 +34,8 @@ use sqlx::{ConnectOptions, PgPool};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use uuid::Uuid;
+
+use super::PATIENCE;
 
 /// A fire that became an execution.
 #[derive(Clone, Debug)]
@@ -93,7 +95,13 @@ impl Stack {
     }
 
     /// A scheduler and a worker begin.
-    pub(crate) async fn start(mut self) -> Self {
+    pub(crate) async fn start(self) -> Self {
+        let slots = WorkerConfig::new(NodeId::from_u128(0), "worker".into(), BTreeMap::new()).slots;
+        self.start_with(slots).await
+    }
+
+    /// A scheduler begins, and a worker that runs so many side by side.
+    pub(crate) async fn start_with(mut self, slots: u32) -> Self {
         let node = NodeId::from_uuid(Uuid::new_v4());
         let config =
             SchedulerConfig { acquire_per_cycle: 128, ..SchedulerConfig::new(node, "scheduler".into()) };
@@ -111,7 +119,7 @@ impl Stack {
         let handlers = Arc::new(HandlerRegistry::with_built_in());
         let known: BTreeMap<HandlerName, BTreeSet<u32>> = handlers.versions();
         let consumer = RabbitConsumer::new(self.broker.clone(), known.keys().cloned().collect());
-        let config = WorkerConfig::new(node, "worker".into(), known);
+        let config = WorkerConfig { slots, ..WorkerConfig::new(node, "worker".into(), known) };
         let worker = WorkerInterpreter::new(
             self.store(),
             consumer,
@@ -187,6 +195,18 @@ impl Stack {
         rows.into_iter().map(fire).collect()
     }
 
+    /// Waits until the broker has confirmed every dispatch there is.
+    pub(crate) async fn all_is_published(&self) {
+        waiting::until("the broker has all", PATIENCE, async || {
+            let left: i64 = sqlx::query_scalar("SELECT count(*) FROM outbox_event")
+                .fetch_one(&self.pool)
+                .await
+                .expect("the table is there");
+            (left == 0).then_some(())
+        })
+        .await;
+    }
+
     /// Drains everybody and removes the queues; the database is left, and named.
     pub(crate) async fn end(mut self) -> String {
         self.drain.send_replace(true);
@@ -200,11 +220,12 @@ impl Stack {
             .expect("the broker of AMQP_URL can be reached");
         let channel = connection.create_channel().await.expect("the connection is open");
         for handler in HandlerRegistry::with_built_in().versions().into_keys() {
-            let queue = topology.queue(&handler);
-            channel
-                .queue_delete(queue, QueueDeleteOptions::default())
-                .await
-                .expect("deleting what is not there is no error");
+            for queue in topology.queues(&handler) {
+                channel
+                    .queue_delete(queue, QueueDeleteOptions::default())
+                    .await
+                    .expect("deleting what is not there is no error");
+            }
         }
         channel
             .exchange_delete(topology.exchange(), ExchangeDeleteOptions::default())

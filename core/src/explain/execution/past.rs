@@ -14,6 +14,7 @@ use crate::fencing::FencingToken;
 use crate::id::{ExecutionId, JobVersion, NodeId, Occurrence};
 use crate::job::Overlap;
 use crate::limits::EXPLAINED_RUNS_MAX;
+use crate::priority::Priority;
 use crate::retry::{self, RetryPolicy, Verdict};
 use crate::store::row::{AttemptRow, ExecutionRow, JobState, RefusalRow, RefusedAction};
 use crate::time::{Span, Timestamp};
@@ -34,6 +35,13 @@ Past {
     } => format!(
         "Its fire of {fire} was due at {due_at}, {} into a flex window{}.", in_words(into),
         flex.map(|flex| format!(" of {}", in_words(flex))).unwrap_or_default(),
+    );
+    /// It has another priority than normal.
+    Prioritised = "priority" {
+        priority: Priority,
+    } => format!(
+        "Its priority is {priority}: where all priorities wait at a worker, {} of {} starts are of this one.",
+        priority.weight(), Priority::WEIGHTS_SUM,
     );
     /// An operator triggered it.
     Triggered = "triggered" {
@@ -216,7 +224,9 @@ pub(super) fn of(facts: &ExecutionFacts) -> Vec<Statement> {
     let row = &facts.execution;
     let flexed = flexed(facts).map(|flexed| (row.materialised_at, Statement::from(flexed)));
     let birth = (row.materialised_at, Statement::from(birth(facts)));
-    let mut told: Vec<(Timestamp, Statement)> = flexed.into_iter().chain([birth]).collect();
+    let prioritised = prioritised(facts).map(|told| (row.materialised_at, Statement::from(told)));
+    let mut told: Vec<(Timestamp, Statement)> =
+        flexed.into_iter().chain([birth]).chain(prioritised).collect();
     if facts.attempts.len() > EXPLAINED_RUNS_MAX {
         let shown = u32::try_from(EXPLAINED_RUNS_MAX).unwrap_or(u32::MAX);
         told.push((row.materialised_at, Past::EarlierLeftOut { shown }.into()));
@@ -248,6 +258,12 @@ fn flexed(facts: &ExecutionFacts) -> Option<Past> {
     };
     let flex = definition(facts).map(|definition| definition.flex);
     Some(Past::Flexed { fire, due_at: row.due_at, into: row.due_at.since(fire), flex })
+}
+
+/// That it has another priority than normal.
+fn prioritised(facts: &ExecutionFacts) -> Option<Past> {
+    let priority = definition(facts)?.priority;
+    (!priority.is_normal()).then_some(Past::Prioritised { priority })
 }
 
 fn birth(facts: &ExecutionFacts) -> Past {

@@ -2,7 +2,8 @@
 //!
 //! An execution counts while it is `Running`, until it is finished or taken over, and not until its lease expires. What
 //! counts is counted whenever it matters, never kept. An execution waits for the tenant's own limit, or for that of its
-//! version's key. Each run that ends lifts the first by due time of those that would be granted now.
+//! version's key. Each run that ends lifts one of those that would be granted now: of the priority that it is offered to
+//! first if there is any, else of the others, the highest first; and within one the first by due time.
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use crate::execution::{ExecutionState, WaitReason};
 use crate::id::{ExecutionId, JobId, NodeId, TenantId};
 use crate::limits::{LIMIT_CANDIDATES_MAX, LIMIT_LIFTS_MAX, LIMIT_RECHECK};
 use crate::mark::{self, Mark};
+use crate::priority::Priority;
 use crate::store::command::SetLimit;
 use crate::store::reference::Call;
 use crate::store::reply::SetLimitReply;
@@ -86,17 +88,26 @@ impl Call<'_> {
     pub(super) fn free_limits(&mut self, ended: &ExecutionRow) {
         let runs_on = ended.state == ExecutionState::Running;
         if let Some(node) = ended.nonce_node.filter(|_| !runs_on && self.is_limited(ended.tenant)) {
-            self.lift_limited(ended.tenant, node);
+            self.lift_limited(ended.tenant, node, Priority::offered_first(ended.id.as_uuid().as_u128()));
         }
     }
 
-    fn lift_limited(&mut self, tenant: TenantId, node: NodeId) -> bool {
+    fn priority_of(&self, row: &ExecutionRow) -> Priority {
+        let version = self.tables.job_versions.get(&(row.job, row.job_version));
+        version.map_or(Priority::Normal, |version| version.definition.priority())
+    }
+
+    fn lift_limited(&mut self, tenant: TenantId, node: NodeId, offered_first: Priority) -> bool {
         let least = (tenant, Timestamp::MIN, ExecutionId::from_u128(0));
         let most = (tenant, Timestamp::MAX, ExecutionId::from_u128(u128::MAX));
         let executions = self.tables.executions();
-        let waiting = executions.index().limited.range(least..=most).take(LIMIT_CANDIDATES_MAX);
-        let rows = waiting.filter_map(|(_, _, id)| executions.get(id));
-        let first = rows.into_iter().find(|row| self.limit_in_the_way(row).is_none()).cloned();
+        let first_of = |priority: Priority| {
+            let waiting = executions.index().limited.range(least..=most);
+            let rows = waiting.filter_map(|(_, _, id)| executions.get(id));
+            let mut own = rows.filter(|row| self.priority_of(row) == priority).take(LIMIT_CANDIDATES_MAX);
+            own.find(|row| self.limit_in_the_way(row).is_none()).cloned()
+        };
+        let first = offered_first.and_then_the_others().find_map(first_of);
         let Some(mut row) = first.filter(|_| !self.bugs.has(Bug::LimitLiftsNothing)) else { return false };
         mark::hit(Mark::LimitLifted);
         row.waiting = None;
@@ -145,8 +156,8 @@ impl Call<'_> {
             };
             self.tables.requests.put(row, self.changes);
         }
-        for _ in 0..LIMIT_LIFTS_MAX {
-            if !self.lift_limited(ask.tenant, ask.node) {
+        for lift in 0..LIMIT_LIFTS_MAX {
+            if !self.lift_limited(ask.tenant, ask.node, Priority::offered_first(lift as u128)) {
                 break;
             }
         }

@@ -16,7 +16,14 @@ fn a_grant_starts_its_handler_under_its_token() {
     assert_eq!(started[0].attempt, 3);
     assert_eq!(&*started[0].message.key, "key-1");
     let (queue_lag, lag, due_lag) = (ms(497), ms(20), ms(520));
-    let fact = Fact::RunStarted { run: run_id(1, 7), attempt: 3, queue_lag, lag, due_lag };
+    let fact = Fact::RunStarted {
+        run: run_id(1, 7),
+        priority: Priority::Normal,
+        attempt: 3,
+        queue_lag,
+        lag,
+        due_lag,
+    };
     assert_eq!(effects.facts(), [fact]);
 }
 

@@ -89,3 +89,34 @@ fn drain_waits_for_handlers() {
     hand.send(WorkerEvent::DrainRequested);
     assert_eq!(hand.wait(Span::from_secs(3_600)).count(&WorkerEffect::Drained), 0);
 }
+
+/// A worker whose one slot is held, with a low one that came first and five high ones; what it asks for in turn.
+fn served(bug: Bug) -> Vec<u128> {
+    let mut hand = Hand::with(|config| {
+        config.slots = 1;
+        config.bugs = Bugs::only(bug);
+    });
+    hand.run(message(1));
+    hand.deliver(ExecutionMessage { priority: Priority::Low, ..message(2) });
+    for number in 3..13 {
+        hand.now = hand.now.plus(ms(1));
+        hand.deliver(ExecutionMessage { priority: Priority::High, ..message(number) });
+    }
+    let mut asked = Vec::new();
+    let mut running = 1;
+    while asked.len() < 11 {
+        let effects = hand.end(run_id(running, 1), HandlerResult::Completed);
+        let effects = hand.answer(effects.finish().0, Reply::Finished(vec![completed()]));
+        let (call, ask) = effects.acquire();
+        running = ask.items[0].execution.as_uuid().as_u128();
+        asked.push(running);
+        hand.answer(call, Reply::Acquired(vec![granted(1)]));
+    }
+    asked
+}
+
+#[test]
+fn highest_priority_alone_and_priorities_are_ignored() {
+    assert_eq!(served(Bug::HighestPriorityAlone).last(), Some(&2));
+    assert_eq!(served(Bug::PrioritiesAreIgnored).first(), Some(&2));
+}

@@ -10,6 +10,7 @@ use fencepost_core::id::JobId;
 use fencepost_core::job::{
     DeadLetters, HandlerName, HandlerRef, JobDefinition, Overlap, Payload, StoredDefinition,
 };
+use fencepost_core::priority::Priority;
 use fencepost_core::retry::RetryPolicy;
 use fencepost_core::schedule::misfire::MisfirePolicy;
 use fencepost_core::schedule::{Bounds, CronExpr, GapPolicy, RepeatPolicy, Schedule, Zone};
@@ -25,7 +26,7 @@ use crate::rng::{PPM, Stream};
 use crate::sim_time::SimTime;
 
 /// How many jobs of a herd are due at one instant.
-const HERD: usize = 14;
+pub(super) const HERD: usize = 14;
 
 struct Scene<'a> {
     day: &'a Day,
@@ -76,6 +77,7 @@ fn job(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> JobSpec {
         misfire: misfire_beside(stream, overlap),
         overlap,
         concurrency_key: concurrency_key(stream),
+        priority: Priority::Normal,
         misfire_grace: Span::from_millis(stream.between(1_000, 30_000)),
         retry: retry(stream),
         flex,

@@ -166,3 +166,71 @@ fn the_same_request_sets_a_limit_once_and_another_may_not_use_its_id() {
         Reply::LimitSet(SetLimitReply::RequestReused)
     );
 }
+
+#[test]
+fn of_what_waits_for_a_limit_each_priority_is_let_go_by_its_weight_and_no_place_is_left() {
+    let mut world = with(&[]);
+    let job = |at: usize| JobId::from_u128(0x300 + at as u128);
+    let names: Vec<String> = (0..60).map(|number| format!("e{number}")).collect();
+    for (at, priority) in ["low", "normal", "high"].into_iter().enumerate() {
+        let text = format!(
+            r#"{{"schema":1,"definition":{{"name":"k","handler":{{"name":"noop"}},"schedule":{{"kind":"manual"}},"priority":"{priority}"}}}}"#
+        );
+        world.apply(Command::CreateJob(CreateJob {
+            tenant: TENANT,
+            job: job(at),
+            request: None,
+            definition: definition(&text),
+            planned_at: world.now,
+            recorded_through: world.now,
+            next_fire_time: None,
+            next_flex: Span::ZERO,
+        }));
+        for name in &names {
+            world.pass(secs(1));
+            let execution = Occurrence::Manual { key: name.as_str().into() }.execution_id(job(at));
+            world.apply(Command::TriggerJob(TriggerJob {
+                tenant: TENANT,
+                job: job(at),
+                execution,
+                key: name.as_str().into(),
+                payload: None,
+                node: WORKER,
+            }));
+        }
+    }
+    world.set(limit(None, Some(1)));
+    let waiting = |world: &World| -> Vec<ExecutionRow> {
+        let all = world.store.tables().executions().iter();
+        all.filter(|row| row.waiting == Some(WaitReason::TenantLimit)).cloned().collect()
+    };
+    let ask = |world: &mut World, execution: ExecutionId| {
+        let item =
+            AcquireExecution { execution, nonce: world.nonce(), published_at: world.now, held: Span::ZERO };
+        world.apply(Command::AcquireExecutions(AcquireExecutions {
+            node: WORKER,
+            ttl: TTL,
+            items: vec![item],
+        }))
+    };
+    let everything: Vec<ExecutionId> = world.store.tables().executions().iter().map(|row| row.id).collect();
+    everything.iter().for_each(|execution| drop(ask(&mut world, *execution)));
+    let mut running = *everything.first().expect("there are some");
+    let mut let_go = [0_usize; 3];
+    for _ in 0..80 {
+        let before = waiting(&world);
+        let run = RunId {
+            execution: running,
+            token: world.store.tables().executions().get(&running).expect("it runs").token,
+        };
+        world.finish(WORKER, run, RunOutcome::Completed);
+        let after: Vec<ExecutionId> = waiting(&world).iter().map(|row| row.id).collect();
+        let gone: Vec<_> = before.into_iter().filter(|row| !after.contains(&row.id)).collect();
+        assert_eq!(gone.len(), 1, "one place, one let go");
+        running = gone[0].id;
+        let_go[(0..3).find(|at| job(*at) == gone[0].job).expect("one of the three")] += 1;
+        ask(&mut world, running);
+    }
+    let [low, normal, high] = let_go;
+    assert!(low >= 4 && normal >= 10 && high >= 40, "{let_go:?}, though all of the low ones were due first");
+}
