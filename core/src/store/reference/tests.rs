@@ -96,6 +96,7 @@ fn due_item(number: u64) -> MaterialiseJob {
             version: JobVersion::FIRST,
             fire: fire(number),
             due_at: fire(number),
+            deadline_at: None,
             key: occurrence.idempotency_key(JOB).expect("a scheduled occurrence has a key"),
         }],
         skipped: Vec::new(),
