@@ -79,7 +79,8 @@ impl Reconciler {
         let retirements = stale_nodes
             .iter()
             .map(|(node, seen_at)| RepairItem::RetireNode { node: *node, seen_at: *seen_at });
-        let items: Vec<_> = takeovers.chain(redispatches).chain(drops).chain(ends).chain(retirements).collect();
+        let items: Vec<_> =
+            takeovers.chain(redispatches).chain(drops).chain(ends).chain(retirements).collect();
         if items.is_empty() || turn.has(Bug::LeaderNeverRepairs) {
             return;
         }

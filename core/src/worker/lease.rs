@@ -33,11 +33,11 @@ use crate::store::command::{AcquireExecution, AcquireExecutions, Command, RenewE
 use crate::store::reply::{AcquireReply, Grant, RenewReply, Reply, StoreReply};
 use crate::store::row::{RefusedAction, RefusedResource};
 use crate::time::{Monotonic, Span};
-use crate::worker::{Worker, verdict};
 use crate::worker::calls::{Cadence, Line};
 use crate::worker::drain::Phase;
 use crate::worker::intake::{Asked, FirstAsk};
 use crate::worker::run::Stage;
+use crate::worker::{Worker, verdict};
 
 /// Leases coming due within this part of the renewal interval are renewed together.
 const COALESCE_DIVISOR: u64 = 4;

@@ -200,8 +200,7 @@ async fn grant(
             token: FencingToken::from_i64(row.token),
             attempts: read::count("execution.attempts", row.attempts)?,
             age: Timestamp::from_micros(row.leased_at).since(Timestamp::from_micros(row.due_at)),
-            left: read::instant(row.deadline_at)
-                .map(|at| at.since(Timestamp::from_micros(row.leased_at))),
+            left: read::instant(row.deadline_at).map(|at| at.since(Timestamp::from_micros(row.leased_at))),
             cancel: read::cancel(row.cancel_requested),
         }));
     }

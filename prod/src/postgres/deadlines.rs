@@ -101,11 +101,9 @@ pub(super) async fn end_asked_for(
     let open = open_items(ask, replies);
     let mut ended = Vec::new();
     for item in ask.items.iter().filter(|item| overdue.contains(&item.execution)) {
-        let (Some(row), Some(bounded), Some((at, _))) = (
-            locked.get_mut(item.execution),
-            bounded.get(&item.execution),
-            open.get(&item.execution),
-        ) else {
+        let (Some(row), Some(bounded), Some((at, _))) =
+            (locked.get_mut(item.execution), bounded.get(&item.execution), open.get(&item.execution))
+        else {
             continue;
         };
         let is_resent = row.nonce_node == Some(ask.node) && row.nonce == item.nonce;

@@ -246,7 +246,8 @@ pub(super) fn of(facts: &ExecutionFacts) -> Vec<Statement> {
         | ExecutionState::Cancelled
         | ExecutionState::Skipped => return ended(facts),
     };
-    if let Some(since) = row.deadline_at.filter(|at| *at <= facts.now && row.state != ExecutionState::Running) {
+    if let Some(since) = row.deadline_at.filter(|at| *at <= facts.now && row.state != ExecutionState::Running)
+    {
         told.insert(0, Now::PastDeadline { since, late: facts.now.since(since) }.into());
     }
     if let Err(why) = facts.definition.read() {

@@ -31,6 +31,7 @@ use crate::time::{Span, Timestamp};
 mod acquire;
 mod change_job;
 mod dead_letters;
+mod deadline;
 mod dispatch;
 mod failures;
 mod finish;

@@ -61,7 +61,8 @@ fn missing_trace(facts: &ExecutionFacts) -> Option<String> {
     const CALLED_OFF: [AttemptEnd; 4] =
         [AttemptEnd::FailedRetryably, AttemptEnd::Released, AttemptEnd::Cancelled, AttemptEnd::Lost];
     let is_overdue = row.deadline_at.zip(row.finished_at).is_some_and(|(at, ended)| at <= ended);
-    let ended_waiting = is_overdue && end.is_none_or(|end| GOING_ON.contains(&end)) && was_leased == end.is_some();
+    let ended_waiting =
+        is_overdue && end.is_none_or(|end| GOING_ON.contains(&end)) && was_leased == end.is_some();
     match row.state {
         ExecutionState::Pending if was_leased => of_latest(&GOING_ON),
         ExecutionState::Pending => None,
