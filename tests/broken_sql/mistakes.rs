@@ -260,7 +260,7 @@ fn decisions() -> Vec<Mistake> {
             "an attempt starts although nobody waits for its result any more",
             "AND (e.deadline_at > c.now) IS NOT FALSE",
             "",
-            Alone,
+            Proof::Alone,
         )
         .within(3_000),
         Mistake::new(

@@ -2,10 +2,10 @@
 
 use fencepost_core::execution::ExecutionState;
 use fencepost_core::store::command::{Command, RepairItem};
+use fencepost_core::store::reply::{RepairItemReply, RepairReply, Reply};
 
 use crate::authority::Row;
 use crate::case::{Act, Case};
-use crate::schedulers::is_moved;
 use crate::world::*;
 
 /// How long executions of the job may take, in seconds.
@@ -25,6 +25,10 @@ fn with_bounded_retry(rest: &str) -> Vec<Act> {
     let mut before = with_pending_bounded(rest);
     before.extend([at(12, acquire_manual("first", WORKER)), at(13, finish_manual("first", retryably()))]);
     before
+}
+
+fn is_moved(reply: &Reply) -> bool {
+    matches!(reply, Reply::Repaired(RepairReply::Applied(replies)) if *replies == [RepairItemReply::Moved])
 }
 
 fn end(state: ExecutionState) -> Command {

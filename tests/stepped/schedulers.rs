@@ -53,7 +53,7 @@ fn is_stale_repair(reply: &Reply) -> bool {
     matches!(reply, Reply::Repaired(RepairReply::StaleLeadership { .. }))
 }
 
-pub(crate) fn is_moved(reply: &Reply) -> bool {
+fn is_moved(reply: &Reply) -> bool {
     matches!(reply, Reply::Repaired(RepairReply::Applied(replies)) if *replies == [RepairItemReply::Moved])
 }
 

@@ -63,7 +63,15 @@ pub(super) async fn repair(
     };
     let now = cx.clock(&mut tx).await?;
     repairs.now = Timestamp::from_micros(now);
-    let mut replies: Vec<RepairItemReply> = ask.items.iter().map(|item| repairs.item(item)).collect();
+    let mut replies = vec![RepairItemReply::Moved; ask.items.len()];
+    // What waits past its deadline is ended before all else.
+    for are_ended in [true, false] {
+        for (item, reply) in ask.items.iter().zip(&mut replies) {
+            if overdue(item).is_some() == are_ended {
+                *reply = repairs.item(item);
+            }
+        }
+    }
     let mut gone = outbox::delete(&mut tx, &repairs.dropped).await?;
     for (item, reply) in ask.items.iter().zip(&mut replies) {
         if let (RepairItem::DropOutbox { row }, RepairItemReply::Done) = (item, &reply)
@@ -72,7 +80,6 @@ pub(super) async fn repair(
             *reply = RepairItemReply::Moved;
         }
     }
-    // What waited past its deadline is ended first.
     let freed = overlap::among(&judged.all, repairs.executions.freed(ends()));
     let ended = repairs.executions.ended_runs(ask.items.iter().filter_map(taken_over));
     let failed = repairs.executions.failed();
