@@ -65,32 +65,41 @@ impl Call<'_> {
                 ended.push(id);
             }
         }
+        self.free_slots_of(&ended);
+        ended
+    }
+
+    /// The slots that these held are given back: of each job in the name of the last.
+    fn free_slots_of(&mut self, ended: &[ExecutionId]) {
         let rows = ended.iter().filter_map(|id| self.tables.executions().get(id));
         let last_of_job: BTreeMap<JobId, ExecutionRow> =
             rows.filter(|row| row.nonce_node.is_some()).map(|row| (row.job, row.clone())).collect();
         for row in last_of_job.into_values() {
             self.free_slot(&row);
         }
-        ended
     }
 
     /// The sweep's repairs of what waits past its deadline and is as it was observed: those come before all others of
-    /// their command.
-    pub(super) fn repair_overdue(&mut self, items: &[RepairItem]) -> Vec<ExecutionId> {
-        let observed = |item: &RepairItem| match item {
-            RepairItem::EndOverdue { run, state } => Some((*run, *state)),
-            RepairItem::TakeOver { .. }
-            | RepairItem::Redispatch { .. }
-            | RepairItem::DropOutbox { .. }
-            | RepairItem::RetireNode { .. } => None,
-        };
-        let observed: Vec<(RunId, ExecutionState)> = items.iter().filter_map(observed).collect();
-        let ids = observed.iter().map(|(run, _)| run.execution);
-        self.end_all_overdue(ids, |call, row| {
-            let is_so = |(run, state): &(RunId, ExecutionState)| {
-                (run.execution, run.token, *state) == (row.id, row.token, row.state)
+    /// their command. Returned is which items were done.
+    pub(super) fn repair_overdue(&mut self, items: &[RepairItem]) -> Vec<bool> {
+        let mut done = vec![false; items.len()];
+        let mut ended = Vec::new();
+        for (item, done) in items.iter().zip(&mut done) {
+            let (run, state) = match item {
+                RepairItem::EndOverdue { run, state } => (*run, *state),
+                RepairItem::TakeOver { .. }
+                | RepairItem::Redispatch { .. }
+                | RepairItem::DropOutbox { .. }
+                | RepairItem::RetireNode { .. } => continue,
             };
-            call.is_overdue(row) && observed.iter().any(is_so)
-        })
+            let Some(row) = self.tables.executions().get(&run.execution) else { continue };
+            if row.token == run.token && row.state == state && self.is_overdue(row) {
+                self.end_overdue(row.clone());
+                ended.push(run.execution);
+                *done = true;
+            }
+        }
+        self.free_slots_of(&ended);
+        done
     }
 }

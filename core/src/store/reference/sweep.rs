@@ -80,20 +80,24 @@ impl Call<'_> {
             return RepairReply::StaleLeadership { current };
         }
         let ended = self.repair_overdue(&ask.items);
-        let replies: Vec<RepairItemReply> =
-            ask.items.iter().map(|item| self.repair_item(ask.node, item, &ended)).collect();
+        let replies: Vec<RepairItemReply> = ask
+            .items
+            .iter()
+            .zip(ended)
+            .map(|(item, is_ended)| self.repair_item(ask.node, item, is_ended))
+            .collect();
         let failed: Vec<ExecutionId> = ask.items.iter().zip(&replies).filter_map(given_up).collect();
         self.judge_failures(&failed);
         RepairReply::Applied(replies)
     }
 
-    /// `ended` are those that waited past their deadline.
-    fn repair_item(&mut self, node: NodeId, item: &RepairItem, ended: &[ExecutionId]) -> RepairItemReply {
+    /// What waited past its deadline has been ended before.
+    fn repair_item(&mut self, node: NodeId, item: &RepairItem, is_ended: bool) -> RepairItemReply {
         let done = match item {
             RepairItem::TakeOver { run, cancel, sign, end } => self.take_over(*run, *cancel, *sign, *end),
             RepairItem::Redispatch { dispatch } => self.redispatch(node, *dispatch),
             RepairItem::DropOutbox { row } => self.drop_outbox(*row),
-            RepairItem::EndOverdue { run, .. } => ended.contains(&run.execution).then_some(()),
+            RepairItem::EndOverdue { .. } => is_ended.then_some(()),
             RepairItem::RetireNode { node, seen_at } => self.retire_node(*node, *seen_at),
         };
         match done {
