@@ -81,9 +81,9 @@ async fn postgresql_does_what_the_reference_semantics_say() {
 /// An execution row in `state`, as a test of the trigger needs one.
 const ROW: &str = "INSERT INTO execution (id, tenant, job, job_version, partition, occurrence, fire, key, state, \
      owner, due_at, made_under, token, nonce, expires_at, start_seen, cancel_requested, attempts, rescues, \
-     lost_starts, waits, dispatch_no, dispatched_at, redispatches, materialised_at, lag_clamped) \
+     lost_starts, waits, dispatch_no, dispatched_at, redispatches, materialised_at, lag_clamped, deadline_at, finished_at) \
      SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 1, 0, 'scheduled', 0, 'k', $1, \
-     CASE WHEN $1 = 'running' THEN gen_random_uuid() END, 0, 0, 0, 0, 0, false, false, 0, 0, 0, 0, 1, 0, 0, 0, false \
+     CASE WHEN $1 = 'running' THEN gen_random_uuid() END, 0, 0, 0, 0, 0, false, false, 0, 0, 0, 0, 1, 0, 0, 0, false, 0, 0 \
      RETURNING id";
 
 #[tokio::test]

@@ -44,7 +44,10 @@ use std::collections::BTreeSet;
 
 use authority::{Row, Standing, standing};
 use case::{Case, Meeting};
-use cases::{all, batches, changes, dead_letters, leases, operators, pauses, schedulers, workers};
+use cases::{
+    all, batches, changes, dead_letters, deadlines, failures, leases, limits, operators, overlap, pauses,
+    schedulers, workers,
+};
 use database::Database;
 use fencepost_core::store::command::CommandKind;
 use judgement::{Tally, Wrong};
@@ -180,6 +183,26 @@ async fn what_a_pause_reaches_meets_the_pause_and_its_resume() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_letter_is_replayed_once_per_number_and_not_after_its_purge() {
     play("dead_letters", dead_letters::cases()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_past_its_deadline_is_ended_once_whoever_comes_to_it_when() {
+    play("deadlines", deadlines::cases()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_jobs_slot_has_one_holder_whoever_asks_when() {
+    play("overlap", overlap::cases()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_run_under_a_limit_than_it_says_whoever_sets_it_when() {
+    play("limits", limits::cases()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_failure_in_a_row_pauses_its_job_whoever_ends_what_when() {
+    play("failures", failures::cases()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -279,6 +279,17 @@ bugs! {
     PurgedAreReplayed = "purged-are-replayed",
     /// The store deletes the record of a dead letter that is purged. `dead-letter-once`.
     PurgeLeavesNothing = "purge-leaves-nothing",
+    // Of deadlines.
+    /// The store grants a lease of what is past its deadline. `attempt-bounds`.
+    AcquireIgnoresDeadline = "acquire-ignores-deadline",
+    /// The worker has an attempt follow that would begin past the deadline. `attempt-bounds`.
+    RetriesPastDeadline = "retries-past-deadline",
+    /// The sweep ends what waits a minute before its deadline. `attempt-bounds`.
+    OverdueTooSoon = "overdue-too-soon",
+    /// What is triggered by hand has no deadline. `attempt-bounds`.
+    TriggerForgetsDeadline = "trigger-forgets-deadline",
+    /// The leader ends nothing that waits past its deadline. `due-work-ends`.
+    OverdueNeverEnded = "overdue-never-ended",
 }
 
 impl fmt::Display for Bug {

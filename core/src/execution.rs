@@ -54,6 +54,8 @@ pub enum Cause {
     Cancel,
     /// The overlap policy decided against it.
     Overlap,
+    /// Its deadline passed while nothing ran.
+    Deadline,
     /// An operator backfilled it.
     Backfill,
 }
@@ -68,6 +70,8 @@ pub const TRANSITIONS: &[(Option<ExecutionState>, Cause, ExecutionState)] = &[
     (Some(S::Pending), C::Acquire, S::Running),
     (Some(S::Pending), C::Cancel, S::Cancelled),
     (Some(S::Pending), C::Overlap, S::Skipped),
+    (Some(S::Pending), C::Deadline, S::DeadLettered),
+    (Some(S::Pending), C::Deadline, S::Failed),
     (Some(S::Running), C::Complete, S::Completed),
     (Some(S::Running), C::FailRetryably, S::RetryWait),
     (Some(S::Running), C::FailForGood, S::DeadLettered),
@@ -79,6 +83,8 @@ pub const TRANSITIONS: &[(Option<ExecutionState>, Cause, ExecutionState)] = &[
     (Some(S::Running), C::Cancel, S::Cancelled),
     (Some(S::RetryWait), C::Promote, S::Pending),
     (Some(S::RetryWait), C::Cancel, S::Cancelled),
+    (Some(S::RetryWait), C::Deadline, S::DeadLettered),
+    (Some(S::RetryWait), C::Deadline, S::Failed),
     (Some(S::Skipped), C::Backfill, S::Pending),
 ];
 
@@ -221,6 +227,8 @@ named!(
         TooOld = "too_old",
         /// It took too many workers with it.
         RescuesSpent = "rescues_spent",
+        /// The deadline of the whole execution passed.
+        Deadline = "deadline",
     }
 );
 

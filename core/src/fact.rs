@@ -96,6 +96,8 @@ pub enum Fact {
         redispatched: u32,
         /// Outbox rows of terminal executions removed.
         dropped: u32,
+        /// Executions ended that waited past their deadline.
+        overdue: u32,
         /// Nodes marked offline.
         retired: u32,
     },

@@ -119,6 +119,15 @@ pub struct JobDefinition {
         default = "JobDefinition::default_attempt_timeout"
     )]
     pub attempt_timeout: Span,
+    /// How long after it was due the whole execution may take, its attempts and waits together; for ever where nothing
+    /// is said.
+    #[serde(
+        rename = "deadline_ms",
+        with = "optional_span_ms",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub deadline: Option<Span>,
     /// Whether failures for good are kept.
     #[serde(default)]
     pub dead_letter: DeadLetters,
@@ -157,6 +166,12 @@ impl JobDefinition {
             return Span::ZERO;
         }
         flex.offset(fire, self.bounds.next_fire_after(&self.schedule, fire))
+    }
+
+    /// When the whole of an execution that is due then has to be over.
+    #[must_use]
+    pub fn deadline_of(&self, due_at: Timestamp) -> Option<Timestamp> {
+        self.deadline.map(|deadline| due_at.plus(deadline))
     }
 
     /// Whether fires are due at their nominal times, as it is left out of a stored definition.
@@ -263,6 +278,19 @@ impl StoredDefinition {
     #[must_use]
     pub fn pause_after_failures(&self) -> Option<u32> {
         self.read.as_ref().ok().and_then(|definition| definition.pause_after_failures)
+    }
+
+    /// When the whole of an execution that is due then has to be over. Where this version cannot read the definition,
+    /// never.
+    #[must_use]
+    pub fn deadline_of(&self, due_at: Timestamp) -> Option<Timestamp> {
+        self.read.as_ref().ok().and_then(|definition| definition.deadline_of(due_at))
+    }
+
+    /// How long after it was due an execution may take. Where this version cannot read the definition, for ever.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Span> {
+        self.read.as_ref().ok().and_then(|definition| definition.deadline)
     }
 
     /// What follows a loss of a worker, and whether what is given up is kept.

@@ -73,6 +73,8 @@ pub const PAUSE_AFTER_FAILURES_MAX: u32 = 1_000;
 pub const TOLD_FAILURES_MAX: usize = 8;
 /// Characters of the last error that such a pause quotes.
 pub const QUOTED_ERROR_CHARS_MAX: usize = 300;
+/// The longest deadline of an execution.
+pub const DEADLINE_MAX: Span = Span::from_secs(365 * 24 * 3_600);
 /// The longest flex window.
 pub const FLEX_MAX: Span = Span::from_secs(24 * 3_600);
 /// The longest cap on the delay between two attempts.

@@ -174,6 +174,12 @@ marks! {
     FireFlexed = "fire-flexed",
     /// A job was paused since too many of its executions failed in a row.
     PausedForFailures = "paused-for-failures",
+    /// An execution waited past its deadline, and was ended.
+    DeadlinePassed = "deadline-passed",
+    /// A worker stopped an attempt at the deadline of its execution.
+    AttemptMetDeadline = "attempt-met-deadline",
+    /// A retry was given up since it would have begun past the deadline.
+    RetryMetDeadline = "retry-met-deadline",
     /// A dead letter was replayed.
     Replayed = "replayed",
     /// A replay was asked for again.

@@ -90,6 +90,9 @@ pub fn rule(reason: DeadLetterReason, policy: Option<&RetryPolicy>) -> String {
             "an execution is rescued {} times after a sign of a start, and {} times without one",
             policy.max_rescues, policy.max_lost_starts
         ),
+        DeadLetterReason::Deadline => {
+            "no attempt begins, and none goes on, past the deadline of the whole execution".to_owned()
+        }
     }
 }
 

@@ -90,6 +90,16 @@ pub fn after_failure(
     }
 }
 
+/// What a verdict comes to where the execution has a deadline, which leaves it so long: what would begin no earlier than
+/// then is given up at once.
+#[must_use]
+pub fn within_deadline(verdict: Verdict, left: Option<Span>) -> Verdict {
+    match (verdict, left) {
+        (Verdict::RetryIn(delay), Some(left)) if delay >= left => Verdict::GiveUp(DeadLetterReason::Deadline),
+        (Verdict::RetryIn(_) | Verdict::GiveUp(_), _) => verdict,
+    }
+}
+
 /// The delay after attempt number `attempt`: within `[0.8, 1] × min(base × 2^(attempt−1), cap)`.
 #[must_use]
 pub fn backoff(policy: &RetryPolicy, execution: ExecutionId, attempt: u32) -> Span {
@@ -179,6 +189,17 @@ mod tests {
         let policy = RetryPolicy { max_age: Some(Span::from_secs(10)), ..RetryPolicy::default() };
         let verdict = after_failure(&policy, EXECUTION, 1, Span::from_secs(10), None);
         assert_eq!(verdict, Verdict::GiveUp(DeadLetterReason::TooOld));
+    }
+
+    #[test]
+    fn a_retry_that_would_begin_at_the_deadline_or_past_it_is_given_up_now() {
+        let (second, retry) = (Span::from_secs(1), Verdict::RetryIn(Span::from_secs(1)));
+        let given_up = Verdict::GiveUp(DeadLetterReason::Deadline);
+        for left in [Span::ZERO, second] {
+            assert_eq!(within_deadline(retry, Some(left)), given_up);
+        }
+        assert_eq!(within_deadline(retry, Some(second.plus(Span::from_micros(1)))), retry);
+        assert_eq!(within_deadline(retry, None), retry);
     }
 
     #[test]

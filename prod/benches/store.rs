@@ -100,6 +100,7 @@ fn plan(due: &DueJob) -> MaterialiseJob {
             version: due.version,
             fire,
             due_at: fire,
+            deadline_at: None,
             key: occurrence.idempotency_key(due.job).expect("scheduled occurrences have one"),
         }],
         skipped: Vec::new(),

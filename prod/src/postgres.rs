@@ -43,6 +43,7 @@ mod change_job;
 mod connections;
 mod context;
 mod dead_letters;
+mod deadlines;
 mod defer;
 mod definitions;
 mod due_jobs;

@@ -230,17 +230,18 @@ impl FactSink for Telemetry {
                 counter!(names::JOBS_UNREADABLE).increment(1);
                 tracing::warn!(%node, %job, %tenant, reason = %why.reason, "a job cannot be read here; it alone is put off");
             }
-            Fact::Swept { taken_over, redispatched, dropped, retired } => {
+            Fact::Swept { taken_over, redispatched, dropped, overdue, retired } => {
                 let repairs = [
                     ("taken_over", *taken_over),
                     ("redispatched", *redispatched),
                     ("outbox_dropped", *dropped),
+                    ("ended_overdue", *overdue),
                     ("node_retired", *retired),
                 ];
                 for (kind, count) in repairs {
                     add(names::REPAIRS, "kind", kind, count);
                 }
-                tracing::info!(%node, taken_over, redispatched, dropped, retired, "a sweep repaired something");
+                tracing::info!(%node, taken_over, redispatched, dropped, overdue, retired, "a sweep repaired something");
                 if *redispatched > 0 {
                     tracing::warn!(
                         %node, redispatched,

@@ -25,6 +25,11 @@ pub const fn predicted(bug: Bug) -> Invariant {
             Invariant::PausedIsSilent
         }
         Bug::ResumeLiftsNothing | Bug::OwnersLiftNothing => Invariant::DueWorkEnds,
+        Bug::AcquireIgnoresDeadline
+        | Bug::RetriesPastDeadline
+        | Bug::OverdueTooSoon
+        | Bug::TriggerForgetsDeadline => I::AttemptBounds,
+        Bug::OverdueNeverEnded => I::DueWorkEnds,
         Bug::FinishIgnoresToken => I::FencedWrite,
         Bug::MaterialiseIgnoresToken => I::FencedWrite,
         Bug::StartsWithoutLease => I::OverlapOnlyAfterExpiry,

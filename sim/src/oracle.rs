@@ -14,7 +14,7 @@
 //! - [`changes`]: edits, pauses and resumes. - [`pauses`]: of tenants and queues.
 //! - [`overlap`]: the slots of jobs. - [`limits`]: how many run at once. - [`shares`]: of starts, by priority.
 //! - [`claims`]: that rows are as replies say.
-//! - [`dead_letters`]: replays and purges.
+//! - [`dead_letters`]: replays and purges. - [`deadlines`]: of whole executions.
 //! - [`records`]: dead letters, refusals, repairs, tenants, nothing forgotten. - [`drains`]: what a drain leaves.
 //! - [`recovery`]: what must come right after the heal.
 
@@ -23,6 +23,7 @@ pub mod calendar;
 mod changes;
 mod claims;
 mod dead_letters;
+mod deadlines;
 mod dispatch;
 mod drains;
 mod ends;
@@ -338,6 +339,7 @@ impl Oracles {
                 self.slots.check_change(commit, &self.mirror, delta)?;
                 pauses::check_execution(commit, &self.mirror, delta)?;
                 limits::check_change(commit, &self.mirror, delta)?;
+                deadlines::check_change(commit, &self.mirror, delta)?;
                 self.executions.check_change(commit, &self.mirror, delta, heard, latest)?;
                 match (&delta.before, &delta.after) {
                     (None, Some(row)) => self.ledger.check_birth(commit, &self.mirror, row),

@@ -5,7 +5,8 @@
 
 use crate::case::Case;
 use crate::cases::{
-    changes, dead_letters, failures, leases, limits, operators, overlap, pauses, schedulers, workers,
+    changes, dead_letters, deadlines, failures, leases, limits, operators, overlap, pauses, schedulers,
+    workers,
 };
 use crate::own_cases;
 
@@ -106,6 +107,7 @@ impl Mistake {
             failures::cases(),
             pauses::cases(),
             dead_letters::cases(),
+            deadlines::cases(),
             own_cases::cases(),
         ];
         let found = all.into_iter().flatten().find(|case| case.name == name);
@@ -253,6 +255,14 @@ fn decisions() -> Vec<Mistake> {
         )
         .shows_as(Symptom::Differs)
         .within(10),
+        Mistake::new(
+            "granted past its deadline",
+            "an attempt starts although nobody waits for its result any more",
+            "AND (e.deadline_at > c.now) IS NOT FALSE",
+            "",
+            Proof::Alone,
+        )
+        .within(3_000),
         Mistake::new(
             "the version predicate dropped",
             "a plan made from a definition that has ended is carried out",

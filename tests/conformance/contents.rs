@@ -205,6 +205,7 @@ pub(crate) fn execution(row: &PgRow) -> ExecutionRow {
         skip_reason: text_or_none(row, "skip_reason")
             .map(|name| SkipReason::from_name(&name).expect("a known name")),
         due_at: at(row, "due_at"),
+        deadline_at: at_or_none(row, "deadline_at"),
         made_under: token(row, "made_under"),
         token: token(row, "token"),
         owner: row.get::<Option<Uuid>, _>("owner").map(NodeId::from_uuid),

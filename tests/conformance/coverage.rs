@@ -48,7 +48,8 @@ const SUCCESSES: [(CommandKind, &str); 31] = [
 ];
 
 /// Every other answer.
-const ANSWERS: [&str; 92] = [
+const ANSWERS: [&str; 93] = [
+    "sweep: overdue",
     "pause set: resumed",
     "pause set: already",
     "pause set: repeated",
@@ -252,6 +253,7 @@ impl Coverage {
                 self.see_if(!found.expired.is_empty(), "sweep: expired");
                 self.see_if(!found.undelivered.is_empty(), "sweep: undelivered");
                 self.see_if(!found.settled.is_empty(), "sweep: settled");
+                self.see_if(!found.overdue.is_empty(), "sweep: overdue");
                 self.see_if(!found.stale_nodes.is_empty(), "sweep: stale nodes");
             }
             Reply::Repaired(RepairReply::StaleLeadership { .. }) => self.see("repaired: stale leadership"),

@@ -135,11 +135,14 @@ impl Draw<'_> {
 
     fn new_execution(&mut self, row: &JobRow, fire: Timestamp) -> NewExecution {
         let occurrence = Occurrence::Scheduled { fire };
+        let due_at = if self.chance(95) { fire } else { self.about_now() };
+        let given = self.chance(30).then(|| due_at.plus(self.stream.span(Span::ZERO, Span::from_secs(20))));
         NewExecution {
             id: occurrence.execution_id(row.id),
             version: if self.chance(80) { row.version } else { row.standing_since },
             fire,
-            due_at: if self.chance(95) { fire } else { self.about_now() },
+            due_at,
+            deadline_at: row.definition.deadline_of(due_at).or(given),
             key: occurrence.idempotency_key(row.id).expect("a scheduled occurrence has a key of its own"),
         }
     }
@@ -243,8 +246,9 @@ impl Draw<'_> {
     }
 
     fn repair_item(&mut self) -> RepairItem {
-        match self.stream.between(0, 3) {
+        match self.stream.between(0, 4) {
             0 => self.take_over(),
+            4 => self.end_overdue(),
             1 => RepairItem::Redispatch { dispatch: self.latest_dispatch() },
             2 => RepairItem::DropOutbox { row: self.outbox_id() },
             _ => {
@@ -256,6 +260,15 @@ impl Draw<'_> {
                 RepairItem::RetireNode { node, seen_at }
             }
         }
+    }
+
+    fn end_overdue(&mut self) -> RepairItem {
+        use fencepost_core::execution::ExecutionState;
+        let waiting = [ExecutionState::Pending, ExecutionState::RetryWait];
+        let row = self.execution_row(&waiting);
+        let Some(row) = row else { return RepairItem::EndOverdue { run: self.run(), state: waiting[0] } };
+        let state = if self.chance(90) { row.state } else { *self.stream.pick(&waiting) };
+        RepairItem::EndOverdue { run: RunId { execution: row.id, token: self.token(row.token) }, state }
     }
 
     fn take_over(&mut self) -> RepairItem {

@@ -45,14 +45,14 @@ pub(crate) fn jobs() -> [JobId; 6] {
         .map(|raw: u128| JobId::from_u128(raw.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)))
 }
 
-/// Definitions: five that can be read, three of which limit overlap and two of which pause their job after failures, and
-/// one that cannot.
+/// Definitions: five that can be read, three of which limit overlap, two of which pause their job after failures and two
+/// of which have a deadline, and one that cannot.
 pub(crate) fn definitions() -> [Arc<StoredDefinition>; 6] {
     [
         r#"{"schema":1,"definition":{"name":"a","handler":{"name":"noop"},"schedule":{"kind":"manual"},"concurrency_key":"k","pause_after_failures":2,"priority":"low"}}"#,
         r#"{"schema":1,"definition":{"name":"é","handler":{"name":"http","version":2},"payload":{"n":1.50},"schedule":{"kind":"manual"}}}"#,
-        r#"{"schema":1,"definition":{"name":"s","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"skip","pause_after_failures":1,"priority":"high"}}"#,
-        r#"{"schema":1,"definition":{"name":"b","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"buffer_one"}}"#,
+        r#"{"schema":1,"definition":{"name":"s","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"skip","pause_after_failures":1,"attempt_timeout_ms":1000,"deadline_ms":60000,"priority":"high"}}"#,
+        r#"{"schema":1,"definition":{"name":"b","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"buffer_one","attempt_timeout_ms":1000,"deadline_ms":5000,"dead_letter":"off"}}"#,
         r#"{"schema":1,"definition":{"name":"c","handler":{"name":"noop"},"schedule":{"kind":"manual"},"overlap":"cancel_running","concurrency_key":"k"}}"#,
         r#"{"schema":99,"definition":{"what":"is this"}}"#,
     ]

@@ -8,8 +8,9 @@
 
 use std::collections::BTreeSet;
 
+use fencepost_core::execution::ExecutionState;
 use fencepost_core::id::NodeId;
-use fencepost_core::lease::LeaseResource;
+use fencepost_core::lease::{LeaseResource, RunId};
 use fencepost_core::limits::BATCH_MAX;
 use fencepost_core::store::change::Change;
 use fencepost_core::store::command::{
@@ -61,6 +62,7 @@ enum Found {
     Expired(ExpiredRun),
     Undelivered(OutboxId),
     Settled(OutboxId),
+    Overdue(RunId, ExecutionState),
     StaleNode(NodeId, Timestamp),
     Live(NodeId),
 }
@@ -188,6 +190,7 @@ impl Found {
             Self::DueJob(job) => Thing::Job(job.job),
             Self::Expired(run) => Thing::Execution(run.run.execution),
             Self::Undelivered(id) | Self::Settled(id) => Thing::Execution(id.execution),
+            Self::Overdue(run, _) => Thing::Execution(run.execution),
             Self::StaleNode(node, _) | Self::Live(node) => Thing::Node(*node),
         }
     }
@@ -198,6 +201,7 @@ impl Found {
             (Self::Expired(run), Reply::Sweep(findings)) => findings.expired.contains(run),
             (Self::Undelivered(id), Reply::Sweep(findings)) => findings.undelivered.contains(id),
             (Self::Settled(id), Reply::Sweep(findings)) => findings.settled.contains(id),
+            (Self::Overdue(run, state), Reply::Sweep(findings)) => findings.overdue.contains(&(*run, *state)),
             (Self::StaleNode(node, seen_at), Reply::Sweep(findings)) => {
                 findings.stale_nodes.contains(&(*node, *seen_at))
             }
@@ -416,8 +420,9 @@ impl Apart<'_> {
                 let expired = findings.expired.into_iter().map(Found::Expired);
                 let undelivered = findings.undelivered.into_iter().map(Found::Undelivered);
                 let settled = findings.settled.into_iter().map(Found::Settled);
+                let overdue = findings.overdue.into_iter().map(|(run, state)| Found::Overdue(run, state));
                 let stale = findings.stale_nodes.into_iter().map(|(node, at)| Found::StaleNode(node, at));
-                expired.chain(undelivered).chain(settled).chain(stale).collect()
+                expired.chain(undelivered).chain(settled).chain(overdue).chain(stale).collect()
             }
             other => panic!("nothing is found in {other:?}"),
         };

@@ -348,7 +348,9 @@ impl Touches {
             }
             Command::Repair(ask) => {
                 let repaired = ask.items.iter().map(|item| match item {
-                    RepairItem::TakeOver { run, .. } => Thing::Execution(run.execution),
+                    RepairItem::TakeOver { run, .. } | RepairItem::EndOverdue { run, .. } => {
+                        Thing::Execution(run.execution)
+                    }
                     RepairItem::Redispatch { dispatch } => Thing::Execution(dispatch.execution),
                     RepairItem::DropOutbox { row } => Thing::Execution(row.execution),
                     RepairItem::RetireNode { node, .. } => Thing::Node(*node),
@@ -359,7 +361,7 @@ impl Touches {
                     return guarded.read(repaired);
                 }
                 let beside = ask.items.iter().flat_map(|item| match item {
-                    RepairItem::TakeOver { run, .. } => {
+                    RepairItem::TakeOver { run, .. } | RepairItem::EndOverdue { run, .. } => {
                         [executions.beside(run.execution), executions.standing_of(run.execution)].concat()
                     }
                     RepairItem::Redispatch { .. }
@@ -374,6 +376,8 @@ impl Touches {
                 nothing()
                     .write(ask.items.iter().map(|item| Thing::Execution(item.execution)))
                     .write(ask.items.iter().flat_map(|item| executions.beside(item.execution)))
+                    // What is past its deadline counts as a failure of its job.
+                    .write(ask.items.iter().flat_map(|item| executions.standing_of(item.execution)))
                     .read(jobs.map(Thing::Standing).chain([Thing::Pauses]))
             }
             Command::RenewExecutions(ask) => {

@@ -157,6 +157,7 @@ impl Ground {
                 version: JobVersion::FIRST,
                 fire: *fire,
                 due_at: *fire,
+                deadline_at: None,
                 key,
             }
         };

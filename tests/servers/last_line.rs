@@ -46,7 +46,7 @@ const GROUND: &str = "
     SELECT replay('e4', 1, 5, '00000000-0000-0000-0000-000000000001');";
 
 /// The invariant, a statement that breaks it, and what the refusal names.
-const FORBIDDEN: [(&str, &str, &str); 24] = [
+const FORBIDDEN: [(&str, &str, &str); 26] = [
     (
         "unique-occurrence",
         "INSERT INTO execution SELECT * FROM execution WHERE state = 'completed'",
@@ -87,6 +87,12 @@ const FORBIDDEN: [(&str, &str, &str); 24] = [
         "UPDATE execution SET state = 'completed' WHERE state = 'retry_wait'",
         "no such transition",
     ),
+    (
+        "legal-transition",
+        "UPDATE execution SET state = 'failed', finished_at = 9 WHERE state = 'retry_wait'",
+        "no such transition",
+    ),
+    ("attempt-bounds", "UPDATE execution SET deadline_at = 9 WHERE state = 'retry_wait'", "a deadline is that of the version"),
     ("legal-transition", "UPDATE execution SET state = 'asleep' WHERE state = 'retry_wait'", "the_state_is_known"),
     (
         "dead-letter-once",

@@ -7,6 +7,8 @@
 
 #[path = "worked_cases/midnight.rs"]
 mod midnight;
+#[path = "worked_cases/deadlines.rs"]
+mod deadlines;
 #[path = "worked_cases/overlap.rs"]
 mod overlap;
 #[path = "worked_cases/pauses.rs"]

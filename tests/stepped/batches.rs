@@ -64,6 +64,7 @@ fn fire_of(job: JobId, fire: u64) -> NewExecution {
         id: occurrence.execution_id(job),
         fire: second(fire),
         due_at: second(fire),
+        deadline_at: None,
         key: occurrence.idempotency_key(job).expect("a scheduled fire has one"),
     }
 }

@@ -5,6 +5,7 @@ use crate::case::Case;
 pub(crate) mod batches;
 pub(crate) mod changes;
 pub(crate) mod dead_letters;
+pub(crate) mod deadlines;
 pub(crate) mod failures;
 pub(crate) mod leases;
 pub(crate) mod limits;
@@ -32,6 +33,7 @@ pub(crate) fn all() -> Vec<Case> {
         failures::cases(),
         pauses::cases(),
         dead_letters::cases(),
+        deadlines::cases(),
     ]
     .into_iter()
     .flatten()

@@ -156,6 +156,28 @@ pub(crate) fn create_fragile_job(most: u32) -> Command {
     })
 }
 
+/// The job whose executions have a deadline of so many seconds, with more fields; it fires by hand alone.
+pub(crate) fn create_bounded_job(deadline: u64, rest: &str) -> Command {
+    let text = format!(
+        r#"{{"schema":1,"definition":{{"name":"a","handler":{{"name":"noop"}},"schedule":{{"kind":"manual"}},"attempt_timeout_ms":1000,"deadline_ms":{deadline}000{rest}}}}}"#
+    );
+    Command::CreateJob(CreateJob {
+        tenant: TENANT,
+        job: job(),
+        request: None,
+        definition: Arc::new(StoredDefinition::from_text(text.into())),
+        planned_at: second(0),
+        recorded_through: second(0),
+        next_fire_time: None,
+        next_flex: Span::ZERO,
+    })
+}
+
+/// Of the execution that was triggered under this key: its first run, or before it had any.
+pub(crate) fn manual_run(key: &str, leased: bool) -> RunId {
+    RunId { execution: manual(key), token: if leased { token() } else { FencingToken::NEVER } }
+}
+
 /// The execution that was triggered under this key.
 fn manual(key: &str) -> ExecutionId {
     Occurrence::Manual { key: key.into() }.execution_id(job())
@@ -339,6 +361,7 @@ pub(crate) fn materialise(fire: u64) -> Command {
         version: JobVersion::FIRST,
         fire: second(fire),
         due_at: second(fire),
+        deadline_at: None,
         key: occurrence.idempotency_key(job()).expect("a scheduled fire has one"),
     };
     Command::Materialise(Materialise {

@@ -81,7 +81,29 @@ impl JobDefinition {
         if self.attempt_timeout > limits::ATTEMPT_TIMEOUT_MAX {
             return Err(too_long("/attempt_timeout_ms", limits::ATTEMPT_TIMEOUT_MAX));
         }
+        check_deadline(self)?;
         check_retry(&self.retry)
+    }
+}
+
+/// A deadline that leaves no room for one whole attempt contradicts the attempt's own timeout; and nothing is tried again
+/// after it, so that an age for retries beyond it would never be looked at.
+fn check_deadline(definition: &JobDefinition) -> Result<(), DefinitionError> {
+    let Some(deadline) = definition.deadline else { return Ok(()) };
+    if deadline > limits::DEADLINE_MAX {
+        return Err(too_long("/deadline_ms", limits::DEADLINE_MAX));
+    }
+    if deadline < definition.attempt_timeout {
+        let timeout = definition.attempt_timeout.as_millis();
+        let detail = format!("is shorter than one attempt may take, attempt_timeout_ms, {timeout} ms");
+        return Err(DefinitionError::at("/deadline_ms", detail));
+    }
+    match definition.retry.max_age {
+        Some(max_age) if max_age > deadline => {
+            let detail = format!("is longer than deadline_ms, {} ms", deadline.as_millis());
+            Err(DefinitionError::at("/retry/max_age_ms", detail))
+        }
+        Some(_) | None => Ok(()),
     }
 }
 
@@ -277,6 +299,13 @@ mod tests {
             (with(r#","attempt_timeout_ms":0"#), "/attempt_timeout_ms"),
             (with(r#","attempt_timeout_ms":"1s""#), "/attempt_timeout_ms"),
             (with(r#","misfire_grace_ms":9223372036854775807"#), "/misfire_grace_ms"),
+            (with(r#","deadline_ms":0"#), "/deadline_ms"),
+            (with(r#","deadline_ms":999,"attempt_timeout_ms":1000"#), "/deadline_ms"),
+            (with(r#","deadline_ms":31536000001"#), "/deadline_ms"),
+            (
+                with(r#","deadline_ms":2000,"attempt_timeout_ms":1000,"retry":{"max_age_ms":2001}"#),
+                "/retry/max_age_ms",
+            ),
             (with(r#","pause_after_failures":0"#), "/pause_after_failures"),
             (with(r#","pause_after_failures":1001"#), "/pause_after_failures"),
             (with(r#","flex_ms":1000"#), "/flex_ms"),

@@ -331,6 +331,7 @@ pub(super) const DEFINITION: Shape = Shape::Object(&[
         ]),
     ),
     Field::optional("attempt_timeout_ms", Shape::Millis),
+    Field::nullable("deadline_ms", Shape::Millis),
     Field::optional("dead_letter", Shape::Words(&["on", "off"])),
     Field::optional("run_if_past", Shape::Flag),
 ]);
@@ -351,7 +352,8 @@ mod tests {
                 "bounds": {"start": "2026-01-01T00:00:00Z", "end": "2027-01-01T00:00:00Z", "max_runs": 3},
                 "retry": {"max_attempts": 1, "base_ms": 1, "cap_ms": 2, "max_age_ms": 3, "max_rescues": 1,
                           "max_lost_starts": 1},
-                "overlap": "skip", "concurrency_key": "k", "priority": "low", "attempt_timeout_ms": 1, "dead_letter": "off", "run_if_past": true
+                "overlap": "skip", "concurrency_key": "k", "priority": "low", "attempt_timeout_ms": 1, "deadline_ms": 3,
+                "dead_letter": "off", "run_if_past": true
             })
         };
         let cron = json!({"kind": "cron", "expr": "@daily", "zone": "UTC", "gap": "skip", "repeat": "last"});

@@ -96,13 +96,19 @@ fn record(
     let version_at = |fire| {
         if turn.has(Bug::EditTakesFiresBefore) { job.version } else { timeline.version_at(fire) }
     };
+    let deadline_of = |version: JobVersion, due_at: Timestamp| {
+        let earlier = job.earlier.iter().find(|earlier| earlier.version == version);
+        earlier.map_or(&job.definition, |earlier| &earlier.definition).deadline_of(due_at)
+    };
     let execution = |fire: Timestamp| {
         let occurrence = Occurrence::Scheduled { fire };
+        let (version, due_at) = (version_at(fire), timeline.due_at(fire));
         NewExecution {
             id: occurrence.execution_id(job.job),
-            version: version_at(fire),
+            version,
             fire,
-            due_at: timeline.due_at(fire),
+            due_at,
+            deadline_at: deadline_of(version, due_at),
             key: if turn.has(Bug::KeyPerJob) {
                 job.job.to_string().into()
             } else {

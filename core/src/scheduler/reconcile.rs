@@ -8,7 +8,7 @@ use crate::bug::Bug;
 use crate::execution::{CancelState, DeadLetterReason};
 use crate::fact::Fact;
 use crate::job::DeadLetters;
-use crate::retry::{RESCUE_DELAY_BASE, Verdict, after_loss, count_loss};
+use crate::retry::{RESCUE_DELAY_BASE, Verdict, after_loss, count_loss, within_deadline};
 use crate::scheduler::calls::{Call, Concern, Turn, View, count};
 use crate::scheduler::leadership::Leadership;
 use crate::scheduler::pace::Pace;
@@ -18,7 +18,7 @@ use crate::store::row::RefusedAction;
 use crate::time::Monotonic;
 
 /// The lists of a sweep; what all of them hold fits in one repair.
-const LISTS: usize = 4;
+const LISTS: usize = 5;
 
 #[derive(Debug)]
 pub(super) struct Reconciler {
@@ -57,8 +57,9 @@ impl Reconciler {
     /// A sweep succeeded: what it found is repaired, if this node may.
     pub(super) fn swept(&mut self, turn: &mut Turn<'_>, leadership: &Leadership, found: &SweepFindings) {
         let limit = limit(turn);
-        let SweepFindings { expired, undelivered, settled, stale_nodes } = found;
-        let longest = expired.len().max(undelivered.len()).max(settled.len()).max(stale_nodes.len());
+        let SweepFindings { expired, undelivered, settled, overdue, stale_nodes } = found;
+        let lengths = [expired.len(), undelivered.len(), settled.len(), overdue.len(), stale_nodes.len()];
+        let longest = lengths.into_iter().fold(0, usize::max);
         let Some(leadership) = leadership.lease() else {
             self.pace.set(turn.on_the_beat(turn.config.sweep_every));
             return;
@@ -71,10 +72,15 @@ impl Reconciler {
         let takeovers = expired.iter().map(|run| take_over(turn, run));
         let redispatches = undelivered.iter().map(|dispatch| RepairItem::Redispatch { dispatch: *dispatch });
         let drops = settled.iter().map(|row| RepairItem::DropOutbox { row: *row });
+        let ends = overdue
+            .iter()
+            .map(|(run, state)| RepairItem::EndOverdue { run: *run, state: *state })
+            .filter(|_| !turn.has(Bug::OverdueNeverEnded));
         let retirements = stale_nodes
             .iter()
             .map(|(node, seen_at)| RepairItem::RetireNode { node: *node, seen_at: *seen_at });
-        let items: Vec<_> = takeovers.chain(redispatches).chain(drops).chain(retirements).collect();
+        let items: Vec<_> =
+            takeovers.chain(redispatches).chain(drops).chain(ends).chain(retirements).collect();
         if items.is_empty() || turn.has(Bug::LeaderNeverRepairs) {
             return;
         }
@@ -83,18 +89,19 @@ impl Reconciler {
     }
 
     pub(super) fn repaired(turn: &mut Turn<'_>, items: &[RepairItem], replies: &[RepairItemReply]) {
-        let (mut taken_over, mut redispatched, mut dropped, mut retired) = (0, 0, 0, 0);
+        let (mut taken_over, mut redispatched, mut dropped, mut overdue, mut retired) = (0, 0, 0, 0, 0);
         for (item, reply) in items.iter().zip(replies) {
             match (reply, item) {
                 (RepairItemReply::Done, RepairItem::TakeOver { .. }) => taken_over += 1,
                 (RepairItemReply::Done, RepairItem::Redispatch { .. }) => redispatched += 1,
                 (RepairItemReply::Done, RepairItem::DropOutbox { .. }) => dropped += 1,
+                (RepairItemReply::Done, RepairItem::EndOverdue { .. }) => overdue += 1,
                 (RepairItemReply::Done, RepairItem::RetireNode { .. }) => retired += 1,
                 (RepairItemReply::Moved, _) => turn.report(Fact::Conflict { action: RefusedAction::Repair }),
             }
         }
-        if taken_over + redispatched + dropped + retired > 0 {
-            turn.report(Fact::Swept { taken_over, redispatched, dropped, retired });
+        if taken_over + redispatched + dropped + overdue + retired > 0 {
+            turn.report(Fact::Swept { taken_over, redispatched, dropped, overdue, retired });
         }
     }
 
@@ -135,7 +142,7 @@ fn end_of(turn: &Turn<'_>, expired: &ExpiredRun) -> TakeOverEnd {
     if turn.has(Bug::FirstLossGivesUp) {
         return give_up(dead_letter, DeadLetterReason::RescuesSpent);
     }
-    match after_loss(&policy, rescues, lost_starts) {
+    match within_deadline(after_loss(&policy, rescues, lost_starts), expired.left) {
         Verdict::RetryIn(delay) => TakeOverEnd::Retry(delay),
         Verdict::GiveUp(reason) => give_up(dead_letter, reason),
     }

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use crate::execution::{CancelState, DeadLetterReason, LeaseSign, SkipReason, WaitReason};
+use crate::execution::{CancelState, DeadLetterReason, ExecutionState, LeaseSign, SkipReason, WaitReason};
 use crate::fencing::FencingToken;
 use crate::id::{DispatchNo, EffectId, ExecutionId, JobId, JobVersion, NodeId, TenantId};
 use crate::job::{Payload, StoredDefinition, Unreadable};
@@ -238,6 +238,8 @@ pub struct NewExecution {
     pub fire: Timestamp,
     /// When it is due.
     pub due_at: Timestamp,
+    /// When the whole of it has to be over, by its version.
+    pub deadline_at: Option<Timestamp>,
     /// The idempotency key.
     pub key: Arc<str>,
 }
@@ -357,6 +359,7 @@ pub struct ReturnOutbox {
 ///   `lease::is_over(dispatched_at + redispatch_after × 2^redispatches)` (delay at most
 ///   [`REDISPATCH_DELAY_MAX`](crate::limits::REDISPATCH_DELAY_MAX)), by (`dispatched_at`, `id`);
 /// - settled: outbox rows of terminal executions, by id;
+/// - overdue: `Pending` or `RetryWait` with `deadline_at ≤ now`, by (`deadline_at`, `id`);
 /// - stale nodes: not offline, `seen_at + node_stale_after ≤ now` or too far ahead, by id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScanSweep {
@@ -368,7 +371,8 @@ pub struct ScanSweep {
     pub node_stale_after: Span,
 }
 
-/// [`Command::Repair`]: refused as a whole unless leadership is held under the token presented.
+/// [`Command::Repair`]: refused as a whole unless leadership is held under the token presented. What waits past its
+/// deadline is ended before all else.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Repair {
     /// Who repairs.
@@ -402,6 +406,14 @@ pub enum RepairItem {
     DropOutbox {
         /// The row observed; its execution is terminal.
         row: OutboxId,
+    },
+    /// Ends what waits past its deadline, by the dead letters of its version: `DeadLettered` for
+    /// [`DeadLetterReason::Deadline`], or `Failed`.
+    EndOverdue {
+        /// The execution observed, under the token observed: its deadline has passed.
+        run: RunId,
+        /// The state observed: `Pending` or `RetryWait`.
+        state: ExecutionState,
     },
     /// Marks a node offline.
     RetireNode {

@@ -34,6 +34,7 @@ use crate::time::Timestamp;
 mod acquire;
 mod change_job;
 mod dead_letters;
+mod deadline;
 mod dispatch;
 mod failures;
 mod finish;

@@ -275,6 +275,8 @@ pub struct SweepFindings {
     pub undelivered: Vec<OutboxId>,
     /// Outbox rows of terminal executions.
     pub settled: Vec<OutboxId>,
+    /// What waits past its deadline, by its latest token, and where it stands.
+    pub overdue: Vec<(RunId, ExecutionState)>,
     /// Nodes without a recent report.
     pub stale_nodes: Vec<(NodeId, Timestamp)>,
 }
@@ -292,6 +294,8 @@ pub struct ExpiredRun {
     pub rescues: u32,
     /// Leases lost without a sign so far.
     pub lost_starts: u32,
+    /// How long its deadline leaves it, if it has one: nothing once that has passed.
+    pub left: Option<Span>,
     /// The definition of its version.
     pub definition: Arc<StoredDefinition>,
 }
@@ -345,6 +349,8 @@ pub struct Grant {
     pub attempts: u32,
     /// How long past its due time it was.
     pub age: Span,
+    /// How long its deadline leaves it, if it has one.
+    pub left: Option<Span>,
     /// Whether it was asked to stop (only on a resend).
     pub cancel: CancelState,
 }

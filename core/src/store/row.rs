@@ -207,6 +207,8 @@ pub struct ExecutionRow {
     pub skip_reason: Option<SkipReason>,
     /// When it was due: the nominal fire, or the trigger.
     pub due_at: Timestamp,
+    /// When the whole of it has to be over: `due_at` and the deadline of its version; `None` where that has none.
+    pub deadline_at: Option<Timestamp>,
     /// The partition token under which it was made; `NEVER` for manual ones.
     pub made_under: FencingToken,
 

@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 
 use crate::bug::Bug;
 use crate::effect::{StopReason, WorkerEffect};
-use crate::execution::{CancelState, ExecutionState};
+use crate::execution::{CancelState, DeadLetterReason, ExecutionState};
 use crate::fact::Fact;
 use crate::fencing::FencingToken;
 use crate::id::{EffectId, ExecutionId};
@@ -33,11 +33,11 @@ use crate::store::command::{AcquireExecution, AcquireExecutions, Command, RenewE
 use crate::store::reply::{AcquireReply, Grant, RenewReply, Reply, StoreReply};
 use crate::store::row::{RefusedAction, RefusedResource};
 use crate::time::{Monotonic, Span};
-use crate::worker::Worker;
 use crate::worker::calls::{Cadence, Line};
 use crate::worker::drain::Phase;
 use crate::worker::intake::{Asked, FirstAsk};
 use crate::worker::run::Stage;
+use crate::worker::{Worker, verdict};
 
 /// Leases coming due within this part of the renewal interval are renewed together.
 const COALESCE_DIVISOR: u64 = 4;
@@ -188,6 +188,7 @@ impl Worker {
                     token: FencingToken::NEVER,
                     attempts: 0,
                     age: Span::ZERO,
+                    left: None,
                     cancel: CancelState::None,
                 };
                 self.granted(now, sent_at, asked, &grant);
@@ -222,6 +223,11 @@ impl Worker {
             (CancelState::None, Phase::Active) if self.trusted_until(basis) <= now => {
                 mark::hit(Mark::GrantTooLate);
                 Some(RunOutcome::Released)
+            }
+            (CancelState::None, Phase::Active) if grant.left.is_some_and(|left| basis.plus(left) <= now) => {
+                let error = "the deadline passed before its handler could start".into();
+                let kept = asked.arrival.message.dead_letter;
+                Some(verdict::given_up(kept, DeadLetterReason::Deadline, error, self.config.bugs))
             }
             (CancelState::None, Phase::Active) => None,
         };

@@ -55,6 +55,8 @@ pub(super) struct Run {
     age: Span,
     /// When that was, on this worker's clock.
     age_at: Monotonic,
+    /// When its deadline comes, on this worker's clock: counted from the sending of the acquire, so rather too soon.
+    deadline: Option<Monotonic>,
     /// The sending that its lease is counted from.
     pub(super) basis: Monotonic,
     /// When its handler was started; `None` if it never was.
@@ -82,6 +84,11 @@ impl Run {
     /// How old the execution is at `now`.
     pub(super) fn age(&self, now: Monotonic) -> Span {
         self.age.plus(now.since(self.age_at))
+    }
+
+    /// How long its deadline leaves it at `now`.
+    pub(super) fn left(&self, now: Monotonic) -> Option<Span> {
+        self.deadline.map(|at| at.since(now))
     }
 
     /// Whether nothing is decided about it yet.
@@ -192,6 +199,8 @@ impl Worker {
         let attempt = grant.attempts.saturating_add(1);
         let message = self.message_to_run(&arrival, attempt);
         let times_out_at = now.plus(message.attempt_timeout.min(ATTEMPT_TIMEOUT_MAX));
+        let deadline = grant.left.map(|left| basis.plus(left));
+        let times_out_at = deadline.map_or(times_out_at, |deadline| deadline.min(times_out_at));
         let receipt = self.receipt_at_start(&arrival);
         let run = Run {
             message,
@@ -199,6 +208,7 @@ impl Worker {
             attempt,
             age: grant.age,
             age_at: asked_at,
+            deadline,
             basis,
             started_at: Some(now),
             times_out_at,
@@ -237,6 +247,7 @@ impl Worker {
             attempt: 0,
             age: Span::ZERO,
             age_at: now,
+            deadline: None,
             basis: now,
             started_at: None,
             times_out_at: Monotonic::MAX,
@@ -279,7 +290,15 @@ impl Worker {
             let result = match run.stage {
                 Stage::Running => HandlerResult::Failed {
                     class: ErrorClass::Retryable,
-                    error: format!("the attempt timed out after {}", run.message.attempt_timeout).into(),
+                    error: match run.left(now) {
+                        Some(Span::ZERO) => {
+                            mark::hit(Mark::AttemptMetDeadline);
+                            "the attempt was stopped at the deadline of its execution".into()
+                        }
+                        Some(_) | None => {
+                            format!("the attempt timed out after {}", run.message.attempt_timeout).into()
+                        }
+                    },
                     retry_after: None,
                 },
                 // Told to stop before: it counts as stopped for that.

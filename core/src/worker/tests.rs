@@ -88,7 +88,7 @@ fn granted(token: i64) -> AcquireReply {
 /// A grant after so many failed attempts.
 fn granted_after(token: i64, attempts: u32) -> AcquireReply {
     let token = FencingToken::from_i64(token);
-    AcquireReply::Granted(Grant { token, attempts, age: ms(500), cancel: CancelState::None })
+    AcquireReply::Granted(Grant { token, attempts, age: ms(500), left: None, cancel: CancelState::None })
 }
 
 fn renewed() -> RenewReply {

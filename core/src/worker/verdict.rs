@@ -20,6 +20,7 @@ use crate::execution::DeadLetterReason;
 use crate::id::ExecutionId;
 use crate::job::DeadLetters;
 use crate::limits::ERROR_BYTES_MAX;
+use crate::mark::{self, Mark};
 use crate::retry::{self, RetryPolicy, Verdict};
 use crate::store::command::RunOutcome;
 use crate::time::{Monotonic, Span};
@@ -81,6 +82,11 @@ fn after_failure(
     } else {
         retry::after_failure(policy, execution, run.attempt, run.age(now), retry_after)
     };
+    let bounded = retry::within_deadline(verdict, run.left(now));
+    if bounded != verdict {
+        mark::hit(Mark::RetryMetDeadline);
+    }
+    let verdict = if bugs.has(Bug::RetriesPastDeadline) { verdict } else { bounded };
     match verdict {
         Verdict::RetryIn(delay) if bugs.has(Bug::RetriesTooSoon) => {
             RunOutcome::Retry { delay: delay.divided_by(4), error }
@@ -91,7 +97,17 @@ fn after_failure(
 }
 
 fn give_up(run: &Run, reason: DeadLetterReason, error: Arc<str>, bugs: Bugs) -> RunOutcome {
-    match run.message.dead_letter {
+    given_up(run.message.dead_letter, reason, error, bugs)
+}
+
+/// What becomes of an execution that is given up.
+pub(super) fn given_up(
+    kept: DeadLetters,
+    reason: DeadLetterReason,
+    error: Arc<str>,
+    bugs: Bugs,
+) -> RunOutcome {
+    match kept {
         DeadLetters::On if bugs.has(Bug::DeadLettersNotKept) => RunOutcome::Failed { error },
         DeadLetters::On => RunOutcome::DeadLettered { reason, error },
         DeadLetters::Off => RunOutcome::Failed { error },

@@ -290,6 +290,15 @@ fn running() -> Vec<(&'static str, ExecutionFacts)> {
     ]
 }
 
+/// More policies of a job whose executions have half a minute.
+fn bounded_policies(rest: &str) -> std::sync::Arc<fencepost_core::job::StoredDefinition> {
+    with_policies(&format!(r#","attempt_timeout_ms":30000,"deadline_ms":30000{rest}"#))
+}
+
+fn bounded(facts: ExecutionFacts, deadline: &str) -> ExecutionFacts {
+    facts.defined_by(bounded_policies("")).with(|facts| facts.execution.deadline_at = Some(at(deadline)))
+}
+
 fn given_up() -> Vec<(&'static str, ExecutionFacts)> {
     let policies = || with_policies(r#","retry":{"max_attempts":2,"max_age_ms":60000}"#);
     let kept_off = || with_policies(r#","retry":{"max_attempts":2},"dead_letter":"off""#);
@@ -324,6 +333,32 @@ fn given_up() -> Vec<(&'static str, ExecutionFacts)> {
                 .dead_lettered(DeadLetterReason::TooOld)
                 .defined_by(policies()),
         ),
+        (
+            "dead_lettered_for_its_deadline_before_any_lease",
+            bounded(made(), "09:00:30")
+                .later("09:00:31")
+                .ended("09:00:31", S::DeadLettered)
+                .dead_lettered(DeadLetterReason::Deadline),
+        ),
+        (
+            "dead_lettered_since_the_deadline_left_no_time_for_a_retry",
+            bounded(made(), "09:00:30")
+                .leased("09:00:00.030")
+                .attempt("09:00:29.900", AttemptEnd::FailedForGood, Some(REFUSED))
+                .ended("09:00:29.900", S::DeadLettered)
+                .dead_lettered(DeadLetterReason::Deadline),
+        ),
+        (
+            "failed_for_its_deadline_between_two_attempts",
+            bounded(failed_once(), "09:00:30")
+                .defined_by(bounded_policies(r#","dead_letter":"off""#))
+                .ended("09:00:31", S::Failed),
+        ),
+        (
+            "running_with_little_left_of_its_deadline",
+            bounded(made(), "09:00:30").leased("09:00:00.030").later("09:00:29.500"),
+        ),
+        ("pending_past_its_deadline", bounded(made(), "09:00:30").later("09:00:32")),
         (
             "dead_lettered_rescues_spent_and_replayed_once",
             made()

@@ -117,6 +117,7 @@ fn execution() -> ExecutionRow {
         state: ExecutionState::Pending,
         skip_reason: None,
         due_at: at("09:00:00"),
+        deadline_at: None,
         made_under: token(4),
         token: FencingToken::NEVER,
         owner: None,

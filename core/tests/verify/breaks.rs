@@ -167,6 +167,16 @@ pub(crate) const BREAKS: &[Break] = &[
         let once = fencepost_core::job::StoredDefinition::from_text(once.into());
         rows.executions[DEAD].definition = Some(once.into());
     }),
+    (C::AttemptBounds, "a deadline that its version does not set", |rows| {
+        rows.row(PENDING).deadline_at = Some(at("08:59:00"));
+    }),
+    (C::AttemptBounds, "a lease that was granted past the deadline", |rows| {
+        let bounded = r#","deadline_ms":1000,"attempt_timeout_ms":1000"#;
+        let bounded = definition(r#"{"kind":"cron","expr":"* * * * *"}"#, bounded);
+        rows.executions[COMPLETED].definition = Some(bounded);
+        let row = rows.row(COMPLETED);
+        row.deadline_at = Some(row.due_at.plus(fencepost_core::time::Span::from_secs(1)));
+    }),
     (C::DeadLetterOnce, "a dead letter without a record", |rows| rows.executions[DEAD].dead_letter = None),
     (C::DeadLetterOnce, "a record of what is not dead", |rows| {
         let letter = rows.executions[DEAD].dead_letter.clone();

@@ -151,6 +151,7 @@ fn made(job: JobId, occurrence: Occurrence, due_at: Timestamp) -> ExecutionFacts
         state: ExecutionState::Pending,
         skip_reason: None,
         due_at,
+        deadline_at: None,
         made_under: token(4),
         token: FencingToken::NEVER,
         owner: None,

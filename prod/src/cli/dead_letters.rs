@@ -31,7 +31,7 @@ struct Filter {
     /// Of this job.
     #[arg(long)]
     job: Option<Uuid>,
-    /// That died for this reason: non_retryable, exhausted, too_old or rescues_spent.
+    /// That died for this reason: non_retryable, exhausted, too_old, rescues_spent or deadline.
     #[arg(long)]
     reason: Option<String>,
     /// That died at this instant (RFC 3339) or later.

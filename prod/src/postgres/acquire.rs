@@ -8,6 +8,9 @@
 //! Where there is no limit, the tenant's key is shared once the rows are held, and limits are looked for once more
 //! (`tenants_are_unlimited`).
 //!
+//! What waits past its deadline is not granted but ended, in a transaction of its own once all else of its batch is answered
+//! (`deadlines`).
+//!
 //! What a pause of its job holds back is not granted. Whether a job is paused is asked twice: by the statement's own
 //! snapshot, and once more for the whole batch when its rows are held, since a snapshot taken before a row was waited
 //! for knows nothing of a pause that was committed before the row's last change (`no_job_is_paused` begins such a
@@ -28,6 +31,7 @@ use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use super::context::{Context, micros};
+use super::deadlines;
 use super::fault::Fault;
 use super::leases::stored_nonce;
 use super::overlap::Slots;
@@ -61,6 +65,11 @@ pub(super) async fn acquire(
             if !held_back.judged.is_empty() {
                 judge(conn, ask, &mut now, &held_back.judged, &mut replies).await?;
             }
+            let overdue = &held_back.overdue;
+            let is_last = open_items(ask, &replies).keys().all(|id| overdue.contains(id));
+            if is_last && !overdue.is_empty() {
+                deadlines::end_asked_for(cx, conn, ask, now, overdue, &mut replies).await?;
+            }
         }
         if replies.iter().all(Option::is_some) {
             let now = match now {
@@ -74,7 +83,7 @@ pub(super) async fn acquire(
 }
 
 /// Items without a reply, the first of each execution, by execution: the order of the locks.
-fn open_items<'a>(
+pub(super) fn open_items<'a>(
     ask: &'a AcquireExecutions,
     replies: &[Option<AcquireReply>],
 ) -> BTreeMap<ExecutionId, (usize, &'a AcquireExecution)> {
@@ -152,6 +161,7 @@ async fn grant(
              AS i (id, nonce, published_at, held)
            WHERE e.id = ANY (ARRAY[i.id]) AND e.state = 'pending' AND e.token < 9223372036854775807
              AND (e.nonce_node IS DISTINCT FROM $2 OR e.nonce <> i.nonce)
+             AND (e.deadline_at > c.now) IS NOT FALSE
              AND (e.occurrence <> 'scheduled'
                OR (SELECT p.id FROM job p WHERE p.id = e.job AND p.standing = 'paused') IS NULL)
              AND ($8 OR (
@@ -163,14 +173,14 @@ async fn grant(
              AND ($8 OR ((e.waiting IN ('tenant_limit', 'key_limit')) IS NOT TRUE AND (
                SELECT l.tenant FROM concurrency_limit l WHERE l.tenant = e.tenant AND l.max_running IS NOT NULL
                LIMIT 1) IS NULL))
-           RETURNING e.id, e.job, e.tenant, e.occurrence, e.token, e.attempts, e.due_at, e.leased_at, e.cancel_requested,
-             c.now),
+           RETURNING e.id, e.job, e.tenant, e.occurrence, e.token, e.attempts, e.due_at, e.deadline_at, e.leased_at,
+             e.cancel_requested, c.now),
            last_look AS MATERIALIZED (
              SELECT no_job_is_paused(array_agg(job) FILTER (WHERE occurrence = 'scheduled'))
                AND no_pause_is_over(array_agg(id))
                AND ($8 OR tenants_are_unlimited(array_agg(DISTINCT tenant))) AS passed FROM granted)
            SELECT g.id AS "id!", g.token AS "token!", g.attempts AS "attempts!", g.due_at AS "due_at!",
-             g.leased_at AS "leased_at!", g.cancel_requested AS "cancel_requested!", g.now AS "now!"
+             g.deadline_at, g.leased_at AS "leased_at!", g.cancel_requested AS "cancel_requested!", g.now AS "now!"
            FROM granted g, last_look l WHERE l.passed"#,
         *now,
         ask.node.as_uuid(),
@@ -190,6 +200,7 @@ async fn grant(
             token: FencingToken::from_i64(row.token),
             attempts: read::count("execution.attempts", row.attempts)?,
             age: Timestamp::from_micros(row.leased_at).since(Timestamp::from_micros(row.due_at)),
+            left: read::instant(row.deadline_at).map(|at| at.since(Timestamp::from_micros(row.leased_at))),
             cancel: read::cancel(row.cancel_requested),
         }));
     }
@@ -206,6 +217,7 @@ struct HeldColumns {
     nonce_node: Option<Uuid>,
     expires_at: i64,
     due_at: i64,
+    deadline_at: Option<i64>,
     leased_at: Option<i64>,
     cancel_requested: bool,
     job: Uuid,
@@ -228,6 +240,7 @@ enum Answer {
     HoldBack,
     /// Its tenant or queue is paused by this, and that is to be recorded.
     HoldFor(Uuid),
+
     /// It could be granted.
     Open,
 }
@@ -241,6 +254,8 @@ struct HeldBack {
     by_pause: BTreeMap<ExecutionId, Uuid>,
     /// To be judged by overlap and limits, with its job.
     judged: BTreeMap<ExecutionId, Uuid>,
+    /// To be ended for their deadlines, once all others are answered.
+    overdue: BTreeSet<ExecutionId>,
 }
 
 /// Answers what was not granted, as things stand. Leaves open what could be granted by now, and what is to be held
@@ -255,8 +270,8 @@ async fn explain(
     let ids: Vec<Uuid> = open_items(ask, replies).keys().map(|id| id.as_uuid()).collect();
     let rows = sqlx::query_as!(
         HeldColumns,
-        r#"SELECT e.id, e.state, e.token, e.attempts, e.nonce, e.nonce_node, e.expires_at, e.due_at, e.leased_at,
-           e.cancel_requested, e.job, e.waiting IS NOT NULL AS "is_waiting!",
+        r#"SELECT e.id, e.state, e.token, e.attempts, e.nonce, e.nonce_node, e.expires_at, e.due_at, e.deadline_at,
+           e.leased_at, e.cancel_requested, e.job, e.waiting IS NOT NULL AS "is_waiting!",
            e.occurrence = 'scheduled' AND (
              SELECT p.id FROM job p WHERE p.id = e.job AND p.standing = 'paused') IS NOT NULL AS "is_paused!",
            (
@@ -273,10 +288,10 @@ async fn explain(
     )
     .fetch_all(&mut *conn)
     .await?;
-    let now = match *now {
+    let now = Timestamp::from_micros(match *now {
         Some(now) => now,
         None => *now.insert(cx.clock(conn).await?),
-    };
+    });
     let rows: BTreeMap<Uuid, HeldColumns> = rows.into_iter().map(|row| (row.id, row)).collect();
     // Where one of a batch is judged, what it does may change what the others of its job or tenant are told.
     let is_pending = |row: &&HeldColumns| row.is_judged && row.state == ExecutionState::Pending.name();
@@ -292,11 +307,15 @@ async fn explain(
             replies[at] = Some(AcquireReply::Absent);
             continue;
         };
+        if is_overdue(row, ask.node, item, now)? {
+            held_back.overdue.insert(item.execution);
+            continue;
+        }
         if judging.contains(&row.job) || limiting.contains(&row.tenant) {
             held_back.judged.insert(item.execution, row.job);
             continue;
         }
-        match answer(row, ask.node, item, Timestamp::from_micros(now))? {
+        match answer(row, ask.node, item, now)? {
             Answer::Reply(reply) => replies[at] = Some(reply),
             Answer::HoldBack => {
                 held_back.by_job.insert(item.execution, row.job);
@@ -352,6 +371,18 @@ async fn hold_back(
     Ok(())
 }
 
+/// Whether an item, which is no resend, asks for what waits past its deadline.
+fn is_overdue(
+    row: &HeldColumns,
+    node: NodeId,
+    item: &AcquireExecution,
+    now: Timestamp,
+) -> Result<bool, Fault> {
+    let is_past = read::instant(row.deadline_at).is_some_and(|at| at <= now);
+    let is_resent = row.nonce_node == Some(node.as_uuid()) && row.nonce == stored_nonce(item.nonce);
+    Ok(is_past && !is_resent && read::state(&row.state)? == ExecutionState::Pending)
+}
+
 /// What an item is told of a row that it was not granted.
 fn answer(row: &HeldColumns, node: NodeId, item: &AcquireExecution, now: Timestamp) -> Result<Answer, Fault> {
     let state = read::state(&row.state)?;
@@ -364,6 +395,7 @@ fn answer(row: &HeldColumns, node: NodeId, item: &AcquireExecution, now: Timesta
                 token: FencingToken::from_i64(row.token),
                 attempts: read::count("execution.attempts", row.attempts)?,
                 age: leased_at.since(Timestamp::from_micros(row.due_at)),
+                left: read::instant(row.deadline_at).map(|at| at.since(leased_at)),
                 cancel: read::cancel(row.cancel_requested),
             }),
             None => AcquireReply::Never { state },

@@ -12,7 +12,7 @@ use fencepost_core::store::row::JobRow;
 use fencepost_core::time::Timestamp;
 use sqlx::{Connection, PgConnection};
 
-use super::context::Context;
+use super::context::{Context, micros};
 use super::fault::Fault;
 use super::notifications::notify;
 use super::outbox::stored_partition;
@@ -174,6 +174,10 @@ async fn write(conn: &mut PgConnection, ask: &ChangeJob, job: &Columns, now: i64
         JobChange::Edit(definition) => definition.pause_after_failures().map(read::stored_count),
         JobChange::Pause | JobChange::Resume => None,
     };
+    let deadline = match &ask.change {
+        JobChange::Edit(definition) => definition.deadline().map(micros),
+        JobChange::Pause | JobChange::Resume => None,
+    };
     sqlx::query!(
         "WITH changed AS (
            UPDATE job SET version = $2, standing = $3, standing_since = $4, definition = coalesce($5, definition),
@@ -185,10 +189,11 @@ async fn write(conn: &mut PgConnection, ask: &ChangeJob, job: &Columns, now: i64
            WHERE id = $1
            RETURNING id, tenant, version, definition, effective_from, standing, standing_since)
          INSERT INTO job_version (job, tenant, version, definition, effective_from, standing, standing_since, actor,
-           reason, overlap, concurrency_key, pause_after)
+           reason, overlap, concurrency_key, pause_after, deadline)
          SELECT c.id, c.tenant, c.version, c.definition, c.effective_from, c.standing, c.standing_since, $9, $10,
            coalesce($11, before.overlap), CASE WHEN $11 IS NULL THEN before.concurrency_key ELSE $13 END,
-           CASE WHEN $5 IS NULL THEN before.pause_after ELSE $14::int4 END
+           CASE WHEN $5 IS NULL THEN before.pause_after ELSE $14::int4 END,
+           CASE WHEN $5 IS NULL THEN before.deadline ELSE $15::int8 END
          FROM changed c JOIN job_version before ON before.job = $1 AND before.version = $2 - 1",
         ask.job.as_uuid(),
         version,
@@ -204,6 +209,7 @@ async fn write(conn: &mut PgConnection, ask: &ChangeJob, job: &Columns, now: i64
         ask.next_flex.as_i64(),
         key,
         pause_after,
+        deadline,
     )
     .execute(&mut *conn)
     .await?;

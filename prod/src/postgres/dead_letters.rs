@@ -263,10 +263,12 @@ async fn insert(conn: &mut PgConnection, node: NodeId, new: &[NewReplay], now: i
         "WITH made AS (
            INSERT INTO execution (id, tenant, job, job_version, partition, occurrence, origin, replay_number, key,
              payload, state, due_at, made_under, token, nonce, expires_at, start_seen, cancel_requested, attempts,
-             rescues, lost_starts, waits, dispatch_no, dispatched_at, redispatches, materialised_at, lag_clamped)
+             rescues, lost_starts, waits, dispatch_no, dispatched_at, redispatches, materialised_at, lag_clamped,
+             deadline_at)
            SELECT i.id, o.tenant, o.job, o.job_version, o.partition, 'replay', o.id, i.number, i.key, o.payload,
              'pending', $1, 0, greatest(o.token, (SELECT max(r.token) FROM execution r WHERE r.origin = o.id)), 0, 0,
-             false, false, 0, 0, 0, 0, 1, $1, 0, $1, false
+             false, false, 0, 0, 0, 0, 1, $1, 0, $1, false,
+             $1 + (SELECT v.deadline FROM job_version v WHERE v.job = o.job AND v.version = o.job_version)
            FROM unnest($2::uuid[], $3::uuid[], $4::int8[], $5::text[]) AS i (origin, id, number, key)
            JOIN execution o ON o.id = ANY (ARRAY[i.origin])
            ON CONFLICT DO NOTHING

@@ -12,7 +12,7 @@ use fencepost_core::store::reply::{CreateJobReply, DeleteJobReply, Reply, StoreR
 use fencepost_core::time::Timestamp;
 use sqlx::{Connection, PgConnection};
 
-use super::context::Context;
+use super::context::{Context, micros};
 use super::fault::Fault;
 use super::notifications::notify;
 use super::outbox::stored_partition;
@@ -111,8 +111,8 @@ async fn insert_job(conn: &mut PgConnection, ask: &CreateJob, now: i64) -> Resul
     }
     sqlx::query!(
         "INSERT INTO job_version (job, version, tenant, definition, effective_from, standing, standing_since, overlap,
-           concurrency_key, pause_after)
-         VALUES ($1, $2, $3, $4, $5, 'active', $2, $6, $7, $8)",
+           concurrency_key, pause_after, deadline)
+         VALUES ($1, $2, $3, $4, $5, 'active', $2, $6, $7, $8, $9)",
         ask.job.as_uuid(),
         i64::from(JobVersion::FIRST.0),
         ask.tenant.as_uuid(),
@@ -121,6 +121,7 @@ async fn insert_job(conn: &mut PgConnection, ask: &CreateJob, now: i64) -> Resul
         ask.definition.overlap().name(),
         ask.definition.concurrency_key().map(|key| &**key),
         ask.definition.pause_after_failures().map(read::stored_count),
+        ask.definition.deadline().map(micros),
     )
     .execute(&mut *conn)
     .await?;
@@ -273,9 +274,10 @@ async fn insert_manual(conn: &mut PgConnection, ask: &TriggerJob, row: &NewManua
         "WITH made AS (
            INSERT INTO execution (id, tenant, job, job_version, partition, occurrence, manual_key, key, payload, state,
              due_at, made_under, token, nonce, expires_at, start_seen, cancel_requested, attempts, rescues,
-             lost_starts, waits, dispatch_no, dispatched_at, redispatches, materialised_at, lag_clamped)
+             lost_starts, waits, dispatch_no, dispatched_at, redispatches, materialised_at, lag_clamped, deadline_at)
            VALUES ($1, $2, $3, $4, $5, 'manual', $6, $7, $8, 'pending', $9, 0, 0, 0, 0, false, false, 0, 0, 0, 0, 1,
-             $9, 0, $9, false)
+             $9, 0, $9, false,
+             $9 + (SELECT v.deadline FROM job_version v WHERE v.job = $3 AND v.version = $4))
            ON CONFLICT (id) DO NOTHING
            RETURNING id, tenant, partition)
          INSERT INTO outbox_event

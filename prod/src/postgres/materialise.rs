@@ -150,12 +150,13 @@ async fn insert_executions(
         r#"WITH made AS (
              INSERT INTO execution (id, tenant, job, job_version, partition, occurrence, fire, key, state, due_at,
                made_under, token, nonce, expires_at, start_seen, cancel_requested, attempts, rescues, lost_starts,
-               waits, dispatch_no, dispatched_at, redispatches, materialised_at, lag_clamped)
+               waits, dispatch_no, dispatched_at, redispatches, materialised_at, lag_clamped, deadline_at)
              SELECT i.id, i.tenant, i.job, i.job_version, i.partition, 'scheduled', i.fire, i.key, 'pending', i.due_at,
-               i.made_under, 0, 0, 0, false, false, 0, 0, 0, 0, 1, $1, 0, $1, false
+               i.made_under, 0, 0, 0, false, false, 0, 0, 0, 0, 1, $1, 0, $1, false,
+               i.deadline_at
              FROM unnest($3::uuid[], $4::uuid[], $5::uuid[], $6::int8[], $7::int2[], $8::int8[], $9::text[],
-               $10::int8[], $11::int8[])
-               AS i (id, tenant, job, job_version, partition, fire, key, due_at, made_under)
+               $10::int8[], $11::int8[], $12::int8[])
+               AS i (id, tenant, job, job_version, partition, fire, key, due_at, made_under, deadline_at)
              ON CONFLICT (id) DO NOTHING
              RETURNING id, tenant, partition),
            dispatched AS (
@@ -174,6 +175,9 @@ async fn insert_executions(
         &new.iter().map(|(execution, _)| execution.key.to_string()).collect::<Vec<_>>(),
         &new.iter().map(|(execution, _)| execution.due_at.as_micros()).collect::<Vec<_>>(),
         &new.iter().map(|(_, of)| of.token.as_i64()).collect::<Vec<_>>(),
+        &new.iter()
+            .map(|(execution, _)| execution.deadline_at.map(Timestamp::as_micros))
+            .collect::<Vec<_>>() as &[Option<i64>],
     )
     .fetch_all(conn)
     .await?;

@@ -143,6 +143,7 @@ pub(super) async fn lift(
 /// What of an execution does not change and its judgement takes.
 struct Asking {
     due_at: i64,
+    deadline_at: Option<i64>,
     overlap: Overlap,
     of_a_fire: bool,
     /// The pause of its tenant or queue, the tenant's first, and what it waits for then.
@@ -192,7 +193,7 @@ impl Slots {
         .fetch_all(&mut *conn)
         .await?;
         let rows = sqlx::query!(
-            r#"SELECT e.id, e.due_at, e.occurrence = 'scheduled' AS "of_a_fire!", (
+            r#"SELECT e.id, e.due_at, e.deadline_at, e.occurrence = 'scheduled' AS "of_a_fire!", (
                  SELECT v.overlap FROM job_version v WHERE v.job = e.job AND v.version = e.job_version) AS "overlap!", (
                  SELECT v.concurrency_key FROM job_version v WHERE v.job = e.job AND v.version = e.job_version) AS key,
                  p.id AS "pause?", p.scope AS "scope?"
@@ -218,7 +219,14 @@ impl Slots {
                 _ => WaitReason::QueuePaused,
             };
             let pause = row.pause.zip(row.scope.as_deref().map(reason));
-            let it = Asking { due_at: row.due_at, overlap, of_a_fire: row.of_a_fire, pause, key: row.key };
+            let it = Asking {
+                due_at: row.due_at,
+                deadline_at: row.deadline_at,
+                overlap,
+                of_a_fire: row.of_a_fire,
+                pause,
+                key: row.key,
+            };
             asking.insert(ExecutionId::from_uuid(row.id), it);
         }
         let paused = standings.into_iter().filter(|job| job.standing == "paused");
@@ -252,6 +260,7 @@ impl Slots {
                     token: row.token,
                     attempts: row.attempts,
                     age: leased_at.since(Timestamp::from_micros(asking.due_at)),
+                    left: read::instant(asking.deadline_at).map(|at| at.since(leased_at)),
                     cancel: row.cancel,
                 }),
                 None => AcquireReply::Never { state },

@@ -16,6 +16,7 @@ use fencepost_core::time::Timestamp;
 use sqlx::{Connection, PgConnection};
 
 use super::context::Context;
+use super::deadlines::{self, Bounded};
 use super::endings::{Attempts, DeadLetters};
 use super::failures;
 use super::fault::Fault;
@@ -43,12 +44,15 @@ pub(super) async fn repair(
         return Ok(cx.reply(guards.now, Reply::Repaired(RepairReply::StaleLeadership { current })));
     }
     let executions: BTreeSet<ExecutionId> = ask.items.iter().filter_map(execution_of).collect();
+    let bounded = deadlines::of(cx, &mut tx, ask.items.iter().filter_map(overdue)).await?;
+    let ends = || ask.items.iter().filter_map(overdue).chain(ask.items.iter().filter_map(taken_over));
     let limited = limits::lock_tenants(&mut tx, ask.items.iter().filter_map(taken_over)).await?;
-    let judged = overlap::lock_jobs_of_ends(&mut tx, ask.items.iter().filter_map(taken_over)).await?;
+    let judged = overlap::lock_jobs_of_ends(&mut tx, ends()).await?;
     let locked = LockedExecutions::lock(&mut tx, executions.iter().copied()).await?;
     let mut repairs = Repairs {
         now: Timestamp::EPOCH,
         executions: locked,
+        bounded,
         outbox: outbox::rows_of(&mut tx, executions).await?,
         dropped: BTreeSet::new(),
         nodes: present_nodes(&mut tx, &ask.items).await?,
@@ -59,7 +63,15 @@ pub(super) async fn repair(
     };
     let now = cx.clock(&mut tx).await?;
     repairs.now = Timestamp::from_micros(now);
-    let mut replies: Vec<RepairItemReply> = ask.items.iter().map(|item| repairs.item(item)).collect();
+    let mut replies = vec![RepairItemReply::Moved; ask.items.len()];
+    // What waits past its deadline is ended before all else.
+    for are_ended in [true, false] {
+        for (item, reply) in ask.items.iter().zip(&mut replies) {
+            if overdue(item).is_some() == are_ended {
+                *reply = repairs.item(item);
+            }
+        }
+    }
     let mut gone = outbox::delete(&mut tx, &repairs.dropped).await?;
     for (item, reply) in ask.items.iter().zip(&mut replies) {
         if let (RepairItem::DropOutbox { row }, RepairItemReply::Done) = (item, &reply)
@@ -68,8 +80,7 @@ pub(super) async fn repair(
             *reply = RepairItemReply::Moved;
         }
     }
-    let freed =
-        overlap::among(&judged.all, repairs.executions.freed(ask.items.iter().filter_map(taken_over)));
+    let freed = overlap::among(&judged.all, repairs.executions.freed(ends()));
     let ended = repairs.executions.ended_runs(ask.items.iter().filter_map(taken_over));
     let failed = repairs.executions.failed();
     repairs.write(&mut tx, ask.node, now).await?;
@@ -83,13 +94,26 @@ pub(super) async fn repair(
 fn taken_over(item: &RepairItem) -> Option<ExecutionId> {
     match item {
         RepairItem::TakeOver { run, .. } => Some(run.execution),
-        RepairItem::Redispatch { .. } | RepairItem::DropOutbox { .. } | RepairItem::RetireNode { .. } => None,
+        RepairItem::Redispatch { .. }
+        | RepairItem::DropOutbox { .. }
+        | RepairItem::EndOverdue { .. }
+        | RepairItem::RetireNode { .. } => None,
+    }
+}
+
+fn overdue(item: &RepairItem) -> Option<ExecutionId> {
+    match item {
+        RepairItem::EndOverdue { run, .. } => Some(run.execution),
+        RepairItem::TakeOver { .. }
+        | RepairItem::Redispatch { .. }
+        | RepairItem::DropOutbox { .. }
+        | RepairItem::RetireNode { .. } => None,
     }
 }
 
 fn execution_of(item: &RepairItem) -> Option<ExecutionId> {
     match item {
-        RepairItem::TakeOver { run, .. } => Some(run.execution),
+        RepairItem::TakeOver { run, .. } | RepairItem::EndOverdue { run, .. } => Some(run.execution),
         RepairItem::Redispatch { dispatch } => Some(dispatch.execution),
         RepairItem::DropOutbox { row } => Some(row.execution),
         RepairItem::RetireNode { .. } => None,
@@ -105,7 +129,10 @@ async fn present_nodes(
     for item in items {
         match item {
             RepairItem::RetireNode { node, .. } => ids.push(node.as_uuid()),
-            RepairItem::TakeOver { .. } | RepairItem::Redispatch { .. } | RepairItem::DropOutbox { .. } => {}
+            RepairItem::TakeOver { .. }
+            | RepairItem::Redispatch { .. }
+            | RepairItem::DropOutbox { .. }
+            | RepairItem::EndOverdue { .. } => {}
         }
     }
     if ids.is_empty() {
@@ -125,6 +152,8 @@ async fn present_nodes(
 struct Repairs {
     now: Timestamp,
     executions: LockedExecutions,
+    /// Those of them with a deadline that are to be ended.
+    bounded: BTreeMap<ExecutionId, Bounded>,
     outbox: BTreeSet<OutboxId>,
     /// To go, if nobody else takes them first.
     dropped: BTreeSet<OutboxId>,
@@ -141,6 +170,7 @@ impl Repairs {
             RepairItem::TakeOver { run, cancel, sign, end } => self.take_over(*run, *cancel, *sign, *end),
             RepairItem::Redispatch { dispatch } => self.redispatch(*dispatch),
             RepairItem::DropOutbox { row } => self.drop_outbox(*row),
+            RepairItem::EndOverdue { run, state } => self.end_overdue(*run, *state),
             RepairItem::RetireNode { node, seen_at } => self.retire_node(*node, *seen_at),
         };
         done.map_or(RepairItemReply::Moved, |()| RepairItemReply::Done)
@@ -176,6 +206,17 @@ impl Repairs {
             }
             TakeOverEnd::Failed => row.settle(ExecutionState::Failed, now),
         }
+        Some(())
+    }
+
+    fn end_overdue(&mut self, run: RunId, state: ExecutionState) -> Option<()> {
+        let bounded = self.bounded.get(&run.execution)?;
+        let now = self.now;
+        let is_observed = |row: &&mut LockedExecution| {
+            row.token == run.token && row.state == state && bounded.is_overdue(row, now)
+        };
+        let row = self.executions.get_mut(run.execution).filter(is_observed)?;
+        bounded.end(row, now, &mut self.dead_letters);
         Some(())
     }
 

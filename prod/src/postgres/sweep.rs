@@ -10,6 +10,7 @@ use fencepost_core::time::Timestamp;
 use sqlx::{Connection, PgConnection};
 
 use super::context::{Context, micros};
+use super::deadlines;
 use super::definitions;
 use super::fault::Fault;
 use super::outbox::outbox_id;
@@ -26,6 +27,7 @@ pub(super) async fn scan(
         expired: expired(cx, &mut tx, ask, now).await?,
         undelivered: undelivered(&mut tx, ask, now).await?,
         settled: settled(&mut tx, ask).await?,
+        overdue: deadlines::scan(&mut tx, ask, now).await?,
         stale_nodes: stale_nodes(&mut tx, ask, now).await?,
     };
     tx.commit().await?;
@@ -42,10 +44,11 @@ async fn expired(
     let mut rows = sqlx::query!(
         r#"(SELECT id AS "id!", token AS "token!", expires_at AS "expires_at!", job AS "job!",
               job_version AS "job_version!", cancel_requested AS "cancel_requested!", start_seen AS "start_seen!",
-              rescues AS "rescues!", lost_starts AS "lost_starts!"
+              rescues AS "rescues!", lost_starts AS "lost_starts!",
+              deadline_at
             FROM execution WHERE owner IS NOT NULL AND expires_at <= $1 ORDER BY expires_at, id LIMIT $3)
            UNION ALL
-           (SELECT id, token, expires_at, job, job_version, cancel_requested, start_seen, rescues, lost_starts
+           (SELECT id, token, expires_at, job, job_version, cancel_requested, start_seen, rescues, lost_starts, deadline_at
             FROM execution WHERE owner IS NOT NULL AND expires_at > $1::int8 + $2::int8
             ORDER BY expires_at, id LIMIT $3)"#,
         now,
@@ -71,6 +74,7 @@ async fn expired(
             sign: read::sign(row.start_seen),
             rescues: read::count("execution.rescues", row.rescues)?,
             lost_starts: read::count("execution.lost_starts", row.lost_starts)?,
+            left: read::instant(row.deadline_at).map(|at| at.since(Timestamp::from_micros(now))),
             definition: definitions::one_of(&known, job, version)?,
         });
     }

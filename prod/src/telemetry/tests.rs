@@ -47,7 +47,7 @@ fn facts() -> Vec<Fact> {
         },
         Fact::Conflict { action: RefusedAction::Materialise },
         Fact::JobUnreadable { job: JobId::from_u128(1), tenant: TenantId::from_u128(1), why },
-        Fact::Swept { taken_over: 1, redispatched: 2, dropped: 3, retired: 0 },
+        Fact::Swept { taken_over: 1, redispatched: 2, dropped: 3, overdue: 0, retired: 0 },
         Fact::RunStarted {
             run,
             priority: Priority::High,

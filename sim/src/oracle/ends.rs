@@ -8,7 +8,8 @@
 use fencepost_core::execution::{AttemptEnd, CancelState, DeadLetterReason, ExecutionState};
 use fencepost_core::job::{DeadLetters, JobDefinition};
 use fencepost_core::lease::RunId;
-use fencepost_core::retry::RetryPolicy;
+use fencepost_core::limits::LEASE_TTL_MAX;
+use fencepost_core::retry::{RESCUE_DELAY_MAX, RetryPolicy};
 use fencepost_core::store::change::Change;
 use fencepost_core::store::command::{Command, RepairItem, RunOutcome, TakeOverEnd};
 use fencepost_core::store::row::{AttemptRow, DeadLetterRow, ExecutionRow};
@@ -72,6 +73,7 @@ fn take_over_of(commit: &Commit<'_>, before: &ExecutionRow) -> Option<TakeOverEn
         RepairItem::TakeOver { .. }
         | RepairItem::Redispatch { .. }
         | RepairItem::DropOutbox { .. }
+        | RepairItem::EndOverdue { .. }
         | RepairItem::RetireNode { .. } => None,
     })
 }
@@ -93,11 +95,16 @@ fn check_cause(
             let caused = match reason {
                 DeadLetterReason::NonRetryable => failed_for_good,
                 DeadLetterReason::Exhausted | DeadLetterReason::TooOld => failed_retryably,
+                // It is stopped at its deadline, and may be given back without having been started.
+                DeadLetterReason::Deadline => true,
                 DeadLetterReason::RescuesSpent => false,
             };
             (caused, after.state == S::DeadLettered)
         }
-        RunOutcome::Failed { .. } => (failed_for_good || failed_retryably, after.state == S::Failed),
+        RunOutcome::Failed { .. } => {
+            let caused = failed_for_good || failed_retryably || after.deadline_at.is_some();
+            (caused, after.state == S::Failed)
+        }
         // What was stopped, or never started, has reported nothing.
         RunOutcome::Released | RunOutcome::Cancelled => {
             (true, matches!(after.state, S::RetryWait | S::Cancelled))
@@ -129,17 +136,21 @@ fn check_policy(
     let policy = &definition.retry;
     let exhausted = after.attempts >= policy.max_attempts;
     let lawful = match (outcome_of(commit, before), take_over_of(commit, before)) {
-        (Some(RunOutcome::Retry { delay, .. }), _) => !is_surely_too_old(policy, before, *delay),
+        (Some(RunOutcome::Retry { delay, .. }), _) => {
+            !is_surely_too_old(policy, before, *delay) && !is_surely_past_deadline(before, *delay)
+        }
         (Some(RunOutcome::DeadLettered { reason, .. }), _) => match reason {
             // Both by what the handler reported, or by a takeover alone.
             DeadLetterReason::NonRetryable | DeadLetterReason::RescuesSpent => true,
             DeadLetterReason::Exhausted => exhausted,
             DeadLetterReason::TooOld => may_be_too_old(definition, before, after, heard, latest),
+            DeadLetterReason::Deadline => may_meet_deadline(definition, before, after, heard),
         },
         (Some(RunOutcome::Failed { .. }), _) => {
             heard.report == Some(Report::FailedForGood)
                 || exhausted
                 || may_be_too_old(definition, before, after, heard, latest)
+                || may_meet_deadline(definition, before, after, heard)
         }
         (Some(RunOutcome::Completed | RunOutcome::Released | RunOutcome::Cancelled), _) | (None, None) => {
             true
@@ -148,8 +159,9 @@ fn check_policy(
             let spent = after.rescues > policy.max_rescues || after.lost_starts > policy.max_lost_starts;
             match end {
                 TakeOverEnd::Retry(_) => !spent,
+                TakeOverEnd::DeadLettered(DeadLetterReason::Deadline) => is_late_for_rescue(before, latest),
                 TakeOverEnd::DeadLettered(reason) => spent && reason == DeadLetterReason::RescuesSpent,
-                TakeOverEnd::Failed => spent,
+                TakeOverEnd::Failed => spent || is_late_for_rescue(before, latest),
                 TakeOverEnd::Cancelled => true,
             }
         }
@@ -175,6 +187,36 @@ fn check_policy(
 fn is_surely_too_old(policy: &RetryPolicy, before: &ExecutionRow, delay: Span) -> bool {
     let granted_at = before.leased_at.unwrap_or(before.due_at);
     policy.max_age.is_some_and(|most| granted_at.since(before.due_at).plus(delay) > most)
+}
+
+/// Whether the next attempt would begin past the deadline although it followed at once: its worker was told, with the
+/// lease, what was left.
+fn is_surely_past_deadline(before: &ExecutionRow, delay: Span) -> bool {
+    let granted_at = before.leased_at.unwrap_or(before.due_at);
+    before.deadline_at.is_some_and(|at| granted_at.plus(delay) > at)
+}
+
+/// Whether its worker may have found, by its own clock, that the deadline leaves nothing to this attempt or to another:
+/// no attempt lasts longer than its timeout, and none begins later than a lease after it was asked for.
+fn may_meet_deadline(
+    definition: &JobDefinition,
+    before: &ExecutionRow,
+    after: &ExecutionRow,
+    heard: Heard,
+) -> bool {
+    let granted_at = before.leased_at.unwrap_or(before.due_at);
+    let wish = match heard.report {
+        Some(Report::FailedRetryably { wish }) => wish.unwrap_or(Span::ZERO),
+        Some(Report::Completed | Report::FailedForGood) | None => Span::ZERO,
+    };
+    let delay = most_delay(&definition.retry, after.attempts).max(wish);
+    let latest_end = granted_at.plus(LEASE_TTL_MAX).plus(definition.attempt_timeout);
+    before.deadline_at.is_some_and(|at| latest_end.plus(delay) >= at)
+}
+
+/// Whether a rescue would begin past the deadline.
+fn is_late_for_rescue(before: &ExecutionRow, latest: Timestamp) -> bool {
+    before.deadline_at.is_some_and(|at| latest.plus(RESCUE_DELAY_MAX) >= at)
 }
 
 /// Whether it may have been too old by any clock: the time since the grant counts twice, since the worker
@@ -272,7 +314,12 @@ fn is_record_of(
             | RunOutcome::Released
             | RunOutcome::Cancelled,
         ) => None,
-        None => Some(DeadLetterReason::RescuesSpent),
+        None => match take_over_of(commit, before) {
+            Some(TakeOverEnd::DeadLettered(reason)) => Some(reason),
+            Some(TakeOverEnd::Retry(_) | TakeOverEnd::Cancelled | TakeOverEnd::Failed) | None => {
+                Some(DeadLetterReason::RescuesSpent)
+            }
+        },
     };
     Some(row.reason) == reason
         && row.job == after.job

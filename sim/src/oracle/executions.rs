@@ -253,9 +253,10 @@ fn check_birth(commit: &Commit<'_>, mirror: &Mirror, row: &ExecutionRow) -> Resu
 /// The transitions of DESIGN: what may follow what.
 fn is_legal(from: ExecutionState, to: ExecutionState) -> bool {
     match from {
-        S::Pending => matches!(to, S::Running | S::Cancelled | S::Skipped),
+        // Given up while nothing runs: only for a deadline (`deadlines`).
+        S::Pending => matches!(to, S::Running | S::Cancelled | S::Skipped | S::DeadLettered | S::Failed),
         S::Running => matches!(to, S::Completed | S::RetryWait | S::DeadLettered | S::Failed | S::Cancelled),
-        S::RetryWait => matches!(to, S::Pending | S::Cancelled),
+        S::RetryWait => matches!(to, S::Pending | S::Cancelled | S::DeadLettered | S::Failed),
         S::Completed | S::DeadLettered | S::Failed | S::Cancelled | S::Skipped => false,
     }
 }
@@ -335,7 +336,7 @@ fn check_writer(
             let item = ask.items.iter().any(|item: &AcquireExecution| item.execution == after.id);
             let by_another = overlap::is_replaced(commit, mirror, before) && after.token == before.token;
             fenced(
-                (item && before.state == S::Pending) || by_another,
+                (item && before.state == S::Pending) || by_another || overlap::is_lifted(before, after),
                 "was acquired although it was not pending",
             )
         }
@@ -383,6 +384,10 @@ fn check_repair(
             dispatch.execution == after.id
                 && dispatch.dispatch_no == before.dispatch_no
                 && before.state == S::Pending
+        }
+        RepairItem::EndOverdue { run, state } => {
+            (run.execution, run.token, *state) == (after.id, before.token, before.state)
+                && before.state != S::Running
         }
         RepairItem::DropOutbox { .. } | RepairItem::RetireNode { .. } => false,
     };

@@ -96,7 +96,7 @@ invariants! {
     OutboxUntilConfirmed "outbox-until-confirmed" Safety [Simulator]
         "An outbox row goes only after a confirm for exactly that row, or when its execution no longer needs that dispatch.",
     AttemptBounds "attempt-bounds" Safety [Simulator Properties Verification]
-        "Attempts, rescues and lost starts never fall and never exceed the policy of the execution's version.",
+        "Attempts, rescues and lost starts never fall and never exceed the policy of the execution's version, and no attempt starts past its deadline.",
     RetryNotEarly "retry-not-early" Safety [Simulator Properties]
         "No attempt starts before its stored retry time, and the stored delay is the policy's or the target's own.",
     DeadLetterOnce "dead-letter-once" Safety [Simulator Constraint Verification]

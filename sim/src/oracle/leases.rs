@@ -170,7 +170,7 @@ pub(super) fn check_grants(commit: &Commit<'_>, mirror: &Mirror) -> Result<(), V
 }
 
 /// What is pending is granted to whoever asks first, except to a resend of the acquire whose lease has ended, and
-/// unless a pause holds it back, or its job's slot may be held (which is judged for itself).
+/// unless its deadline has passed, a pause holds it back, or its job's slot may be held (which is judged for itself).
 fn check_execution_grants(
     commit: &Commit<'_>,
     mirror: &Mirror,
@@ -184,6 +184,7 @@ fn check_execution_grants(
             let resent = row.nonce == item.nonce && row.nonce_node == Some(ask.node);
             row.state == ExecutionState::Pending
                 && !resent
+                && row.deadline_at.is_none_or(|at| at > commit.now)
                 && !mirror.is_held_back(row)
                 && !overlap::may_stand_back(commit, mirror, row)
                 && !limits::may_wait(mirror, row)

@@ -29,6 +29,7 @@ enum Repaired {
     TakenOver(RunId),
     Redispatched(OutboxId),
     Dropped(OutboxId),
+    Overdue(RunId),
     Retired(NodeId, Timestamp),
 }
 
@@ -70,6 +71,7 @@ impl Records {
                 RepairItem::TakeOver { run, .. } => Repaired::TakenOver(*run),
                 RepairItem::Redispatch { dispatch } => Repaired::Redispatched(*dispatch),
                 RepairItem::DropOutbox { row } => Repaired::Dropped(*row),
+                RepairItem::EndOverdue { run, .. } => Repaired::Overdue(*run),
                 RepairItem::RetireNode { node, seen_at } => Repaired::Retired(*node, *seen_at),
             };
             let is_anothers = matches!(item, RepairItem::TakeOver { run, .. } if mirror

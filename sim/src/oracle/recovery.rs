@@ -79,9 +79,11 @@ fn outbox(mirror: &Mirror, recovery: &Recovery<'_>) -> Option<Violation> {
 
 fn executions(mirror: &Mirror, recovery: &Recovery<'_>) -> Option<Violation> {
     let live = mirror.live.iter().filter_map(|id| mirror.executions.get(id));
-    // What a pause holds back waits for whoever paused its job, its queue or its tenant.
+    // What a pause holds back waits for whoever paused its job, its queue or its tenant; but not past its deadline.
     let is_held_back = |row: &ExecutionRow| {
-        matches!(row.state, ExecutionState::Pending | ExecutionState::RetryWait) && mirror.is_held_back(row)
+        matches!(row.state, ExecutionState::Pending | ExecutionState::RetryWait)
+            && row.deadline_at.is_none_or(|at| at > recovery.healed_store)
+            && mirror.is_held_back(row)
     };
     // And so does what waits for the slot that such a one holds.
     let waits_for_that = |row: &ExecutionRow| {

@@ -47,6 +47,7 @@ fn expand(seed: u64, profile: Profile, swarm: &swarm::Swarm) -> Plan {
     let mut workers = topology::workers(&mut stream("plan/workers"), sizes.workers, swarm);
     let count = sizes.jobs + stream("plan/job-count").below(sizes.more_jobs + 1);
     let mut jobs = jobs::draw(&mut stream("plan/jobs"), count as usize, &day, heal_at, swarm, outside.len());
+    jobs::bound(&mut stream("plan/deadlines"), &mut jobs);
     priorities::assign(seed, &mut jobs);
     priorities::rush(seed, &day, heal_at, &mut jobs, &mut workers);
     let ground = operators::Ground { jobs: &jobs, day: &day, heal_at, swarm };

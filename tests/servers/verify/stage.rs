@@ -257,6 +257,7 @@ impl Stage {
                 version: JobVersion::FIRST,
                 fire,
                 due_at: fire,
+                deadline_at: None,
                 key,
             }
         };

@@ -88,6 +88,14 @@ Future {
     CancelTakesEffect = "cancel_takes_effect" {
         by: Timestamp,
     } => format!("It becomes cancelled when its worker stops, fails or is taken over, by {by} if its lease lapses; a completion that commits first wins.");
+    /// At its deadline whatever waits is ended, and what runs is stopped by its worker.
+    Deadline = "deadline" {
+        at: Timestamp, left: Span, becomes: ExecutionState,
+    } => if left == Span::ZERO {
+        format!("Its deadline was at {at}: it becomes {becomes} as soon as it is asked for or swept.")
+    } else {
+        format!("Its deadline is at {at}, {} from now: what has not completed by then becomes {becomes}.", in_words(left))
+    };
     /// What is left to it.
     Budget = "budget" {
         attempts_left: u32, rescues_left: u32, lost_starts_left: u32, age: Span, age_left: Option<Span>,
@@ -116,8 +124,20 @@ pub(super) fn of(facts: &ExecutionFacts) -> Vec<Statement> {
         | ExecutionState::Cancelled
         | ExecutionState::Skipped => return vec![Future::Nothing {}.into()],
     };
+    told.extend(deadline(facts));
     told.extend(budget(facts));
     told.into_iter().map(Statement::from).collect()
+}
+
+fn deadline(facts: &ExecutionFacts) -> Option<Future> {
+    let at = facts.execution.deadline_at?;
+    let becomes = given_up(facts.definition.retry_or_default().1);
+    Some(Future::Deadline { at, left: at.since(facts.now), becomes })
+}
+
+/// How long its deadline leaves it.
+fn left(facts: &ExecutionFacts) -> Option<Span> {
+    facts.execution.deadline_at.map(|at| at.since(facts.now))
 }
 
 fn pending(facts: &ExecutionFacts) -> Future {
@@ -205,7 +225,8 @@ fn on_failure(facts: &ExecutionFacts) -> Option<Future> {
     let definition = definition(facts)?;
     let (attempt, max_attempts) = (row.attempts.saturating_add(1), definition.retry.max_attempts);
     let age = facts.now.since(row.due_at);
-    Some(match retry::after_failure(&definition.retry, row.id, attempt, age, None) {
+    let verdict = retry::after_failure(&definition.retry, row.id, attempt, age, None);
+    Some(match retry::within_deadline(verdict, left(facts)) {
         Verdict::RetryIn(delay) => Future::FailureRetried { attempt, max_attempts, delay },
         Verdict::GiveUp(reason) => Future::FailureGivenUp {
             attempt,
@@ -221,7 +242,7 @@ fn loss(facts: &ExecutionFacts) -> (Option<Span>, Option<DeadLetterReason>, Exec
     let row = &facts.execution;
     let (rescues, lost_starts) = count_loss(row.sign, row.rescues, row.lost_starts);
     let (policy, dead_letter) = facts.definition.retry_or_default();
-    match retry::after_loss(&policy, rescues, lost_starts) {
+    match retry::within_deadline(retry::after_loss(&policy, rescues, lost_starts), left(facts)) {
         Verdict::RetryIn(delay) => (Some(delay), None, ExecutionState::RetryWait),
         Verdict::GiveUp(reason) => (None, Some(reason), given_up(dead_letter)),
     }

@@ -144,6 +144,10 @@ Now {
         named(&handler),
         handler_version.map(|version| format!(" in version {version}")).unwrap_or_default(),
     );
+    /// It waits past its deadline; whoever comes to it next ends it.
+    PastDeadline = "past_deadline" {
+        since: Timestamp, late: Span,
+    } => format!("Its deadline passed at {since}, {} ago; nothing starts it any more.", in_words(late));
     /// It waits for its next attempt.
     WaitsForRetry = "waits_for_retry" {
         since: Option<Timestamp>, attempts: u32, due: Option<Timestamp>,
@@ -242,6 +246,10 @@ pub(super) fn of(facts: &ExecutionFacts) -> Vec<Statement> {
         | ExecutionState::Cancelled
         | ExecutionState::Skipped => return ended(facts),
     };
+    if let Some(since) = row.deadline_at.filter(|at| *at <= facts.now && row.state != ExecutionState::Running)
+    {
+        told.insert(0, Now::PastDeadline { since, late: facts.now.since(since) }.into());
+    }
     if let Err(why) = facts.definition.read() {
         let unreadable = Now::UnreadableHere {
             reason: why.reason.clone(),

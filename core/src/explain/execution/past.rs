@@ -125,6 +125,10 @@ Past {
     CancelTooLate = "completed_before_cancel" {
         at: Timestamp,
     } => "It was asked to stop while it ran; the completion committed first, and counts.";
+    /// The deadline of the whole of it passed.
+    DeadlinePassed = "deadline_passed" {
+        at: Timestamp, after_due: Span,
+    } => format!("Its deadline, {} after it was due, passed at {at}.", in_words(after_due));
     /// It was given up and kept as a dead letter; `reason` says by which rule.
     DeadLettered = "dead_lettered" {
         at: Timestamp, reason: DeadLetterReason, attempts: u32, max_attempts: Option<u32>, rescues: u32,
@@ -142,6 +146,9 @@ Past {
             DeadLetterReason::RescuesSpent => format!(
                 "it took too many workers with it ({rescues}{} after a sign of a start, {lost_starts}{} without)",
                 of_most(max_rescues), of_most(max_lost_starts),
+            ),
+            DeadLetterReason::Deadline => format!(
+                "its deadline left it no time for more (after {})", many(attempts, "failed attempt"),
             ),
         },
         quoted(error.as_ref()),
@@ -235,6 +242,10 @@ pub(super) fn of(facts: &ExecutionFacts) -> Vec<Statement> {
     for (index, attempt) in facts.attempts.iter().enumerate().skip(latest) {
         let place = if index + 1 == facts.attempts.len() { Place::Latest } else { Place::Earlier };
         told.push((attempt.at, run(facts, attempt, place).into()));
+    }
+    let ended_at = row.finished_at.unwrap_or(facts.now);
+    if let Some(at) = row.deadline_at.filter(|at| *at <= ended_at) {
+        told.push((at, Past::DeadlinePassed { at, after_due: at.since(row.due_at) }.into()));
     }
     told.extend(facts.refusals.iter().filter_map(|refusal| Some((refusal.first_at, late(refusal)?.into()))));
     told.sort_by_key(|(at, _)| *at);
@@ -446,6 +457,10 @@ fn end(facts: &ExecutionFacts) -> Option<Past> {
 /// What the policy says of the last run. Where that would have gone on, its error must have said that it is pointless.
 fn likely_reason(facts: &ExecutionFacts) -> DeadLetterReason {
     let row = &facts.execution;
+    let left = row.deadline_at.map(|at| at.since(row.finished_at.unwrap_or(facts.now)));
+    if left == Some(Span::ZERO) {
+        return DeadLetterReason::Deadline;
+    }
     let Some(last) = facts.attempts.last() else { return DeadLetterReason::NonRetryable };
     let (policy, _) = facts.definition.retry_or_default();
     let verdict = match last.end {
@@ -457,7 +472,7 @@ fn likely_reason(facts: &ExecutionFacts) -> DeadLetterReason {
             retry::after_failure(&policy, row.id, last.attempt, last.at.since(row.due_at), None)
         }
     };
-    match verdict {
+    match retry::within_deadline(verdict, left) {
         Verdict::GiveUp(reason) => reason,
         Verdict::RetryIn(_) => DeadLetterReason::NonRetryable,
     }

@@ -14,7 +14,10 @@ pub struct AcquireExecutions {
     pub items: Vec<AcquireExecution>,
 }
 
-/// One execution lease asked for. Granted to `Pending` executions, waiting or not, unless it is of a fire and its job
+/// One execution lease asked for. What is `Pending` past its deadline (`deadline_at ≤ now`), and not by a resend, is ended
+/// after all other items of its batch were answered: `DeadLettered` for
+/// [`DeadLetterReason::Deadline`](crate::execution::DeadLetterReason::Deadline), or `Failed` where its version keeps no dead
+/// letters, "never". All else is granted to `Pending` executions, waiting or not, unless it is of a fire and its job
 /// is paused (then "not now": one that does not wait yet waits for [`WaitReason::JobPaused`](crate::execution::WaitReason::JobPaused), until
 /// [`PAUSE_RECHECK`](crate::limits::PAUSE_RECHECK) from now), or its tenant or queue is paused (likewise, until
 /// [`HELD_RECHECK`](crate::limits::HELD_RECHECK) from now, and it names the pause; the tenant's before the queue's, the

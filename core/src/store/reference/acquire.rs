@@ -28,7 +28,13 @@ const SILENCE: Span = Span::from_secs(10);
 /// is the same answer.
 fn grant_of(row: &ExecutionRow) -> Grant {
     let leased_at = leased_at(row);
-    Grant { token: row.token, attempts: row.attempts, age: leased_at.since(row.due_at), cancel: row.cancel }
+    Grant {
+        token: row.token,
+        attempts: row.attempts,
+        age: leased_at.since(row.due_at),
+        left: row.deadline_at.map(|at| at.since(leased_at)),
+        cancel: row.cancel,
+    }
 }
 
 /// The stamp of the latest lease.
@@ -37,9 +43,48 @@ pub(super) fn leased_at(row: &ExecutionRow) -> Timestamp {
 }
 
 impl Call<'_> {
-    /// Item by item.
+    /// Item by item; then those that wait past their deadline; then the jobs of those are looked at.
     pub(super) fn acquire_executions(&mut self, ask: &AcquireExecutions) -> Vec<AcquireReply> {
-        ask.items.iter().map(|item| self.acquire_execution(ask, item)).collect()
+        let mut overdue = Vec::new();
+        let mut replies = Vec::with_capacity(ask.items.len());
+        for (at, item) in ask.items.iter().enumerate() {
+            let row = self.tables.executions().get(&item.execution);
+            if row.is_some_and(|row| self.is_too_late(ask, item, row)) {
+                overdue.push(at);
+            }
+            // One that is too late has its answer below.
+            let is_late = overdue.last() == Some(&at);
+            replies.push(if is_late { AcquireReply::Absent } else { self.acquire_execution(ask, item) });
+        }
+        if overdue.is_empty() {
+            return replies;
+        }
+        // What the others were granted may have ended it.
+        let late = |call: &Self, row: &ExecutionRow| {
+            let mut items = overdue.iter().map(|at| &ask.items[*at]);
+            items.any(|item| item.execution == row.id && call.is_too_late(ask, item, row))
+        };
+        let ended = self.end_all_overdue(overdue.iter().map(|at| ask.items[*at].execution), late);
+        for at in overdue {
+            let item = &ask.items[at];
+            let row = self.tables.executions().get(&item.execution);
+            replies[at] = match row.filter(|row| ended.contains(&row.id)) {
+                Some(row) => AcquireReply::Never { state: row.state },
+                None => self.acquire_execution(ask, item),
+            };
+        }
+        self.judge_failures(&ended);
+        replies
+    }
+
+    /// Whether an execution that is pending is asked for after its deadline, and not by a resend.
+    fn is_too_late(&self, ask: &AcquireExecutions, item: &AcquireExecution, row: &ExecutionRow) -> bool {
+        let is_resent = row.nonce_node == Some(ask.node) && row.nonce == item.nonce;
+        row.deadline_at.is_some()
+            && row.state == ExecutionState::Pending
+            && !is_resent
+            && self.is_overdue(row)
+            && !self.bugs.has(Bug::AcquireIgnoresDeadline)
     }
 
     fn acquire_execution(&mut self, ask: &AcquireExecutions, item: &AcquireExecution) -> AcquireReply {

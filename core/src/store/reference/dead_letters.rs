@@ -123,7 +123,9 @@ impl Call<'_> {
         let id = replay::execution_of(letter.job, letter.execution, number);
         let occurrence = Occurrence::Replay { origin: letter.execution, number };
         let key = self.key_of_replay(choice, letter, number);
+        let version = self.tables.job_versions.get(&(letter.job, origin.job_version));
         let row = ExecutionRow {
+            deadline_at: version.and_then(|version| version.definition.deadline_of(self.now)),
             job_version: origin.job_version,
             payload: origin.payload.clone(),
             token: self.token_before_replay(letter, &origin),

@@ -45,6 +45,7 @@ pub(super) fn new_execution(
         state: ExecutionState::Pending,
         skip_reason: None,
         due_at: now,
+        deadline_at: None,
         made_under: FencingToken::NEVER,
         token: FencingToken::NEVER,
         owner: None,
@@ -197,6 +198,7 @@ impl Call<'_> {
             let row = ExecutionRow {
                 job_version: new.version,
                 due_at: new.due_at,
+                deadline_at: new.deadline_at,
                 made_under,
                 ..new_execution(&job, new.id, occurrence, new.key.clone(), self.now)
             };

@@ -184,6 +184,10 @@ impl Call<'_> {
         let key = occurrence.idempotency_key(ask.job).expect("a manual occurrence has a key of its own");
         let row = ExecutionRow {
             payload: ask.payload.clone(),
+            deadline_at: job
+                .definition
+                .deadline_of(self.now)
+                .filter(|_| !self.bugs.has(Bug::TriggerForgetsDeadline)),
             ..new_execution(job, id, occurrence, key, self.now)
         };
         let outbox = self.outbox_row(&row, ask.node);

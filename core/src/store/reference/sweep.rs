@@ -31,6 +31,7 @@ impl Call<'_> {
             expired: self.expired().take(limit).map(|id| self.describe_expired(id)).collect(),
             undelivered: undelivered.into_iter().map(|id| self.latest_dispatch(id)).collect(),
             settled: delivery.settled().take(limit).collect(),
+            overdue: self.overdue(limit),
             stale_nodes: stale.take(limit).map(|row| (row.id, row.seen_at)).collect(),
         }
     }
@@ -61,6 +62,7 @@ impl Call<'_> {
             sign: row.sign,
             rescues: row.rescues,
             lost_starts: row.lost_starts,
+            left: row.deadline_at.map(|at| at.since(self.now)),
             definition: version.definition.clone(),
         }
     }
@@ -77,18 +79,25 @@ impl Call<'_> {
             mark::hit(Mark::RepairRefused);
             return RepairReply::StaleLeadership { current };
         }
-        let replies: Vec<RepairItemReply> =
-            ask.items.iter().map(|item| self.repair_item(ask.node, item)).collect();
+        let ended = self.repair_overdue(&ask.items);
+        let replies: Vec<RepairItemReply> = ask
+            .items
+            .iter()
+            .zip(ended)
+            .map(|(item, is_ended)| self.repair_item(ask.node, item, is_ended))
+            .collect();
         let failed: Vec<ExecutionId> = ask.items.iter().zip(&replies).filter_map(given_up).collect();
         self.judge_failures(&failed);
         RepairReply::Applied(replies)
     }
 
-    fn repair_item(&mut self, node: NodeId, item: &RepairItem) -> RepairItemReply {
+    /// What waited past its deadline has been ended before.
+    fn repair_item(&mut self, node: NodeId, item: &RepairItem, is_ended: bool) -> RepairItemReply {
         let done = match item {
             RepairItem::TakeOver { run, cancel, sign, end } => self.take_over(*run, *cancel, *sign, *end),
             RepairItem::Redispatch { dispatch } => self.redispatch(node, *dispatch),
             RepairItem::DropOutbox { row } => self.drop_outbox(*row),
+            RepairItem::EndOverdue { .. } => is_ended.then_some(()),
             RepairItem::RetireNode { node, seen_at } => self.retire_node(*node, *seen_at),
         };
         match done {
@@ -194,7 +203,8 @@ impl Call<'_> {
 fn given_up((item, reply): (&RepairItem, &RepairItemReply)) -> Option<ExecutionId> {
     match (item, reply) {
         (
-            RepairItem::TakeOver { run, end: TakeOverEnd::DeadLettered(_) | TakeOverEnd::Failed, .. },
+            RepairItem::TakeOver { run, end: TakeOverEnd::DeadLettered(_) | TakeOverEnd::Failed, .. }
+            | RepairItem::EndOverdue { run, .. },
             RepairItemReply::Done,
         ) => Some(run.execution),
         (_, RepairItemReply::Done | RepairItemReply::Moved) => None,

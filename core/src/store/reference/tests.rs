@@ -31,6 +31,7 @@ use crate::time::{Span, Timestamp};
 mod acquire;
 mod change_job;
 mod dead_letters;
+mod deadline;
 mod dispatch;
 mod failures;
 mod finish;
@@ -96,6 +97,7 @@ fn due_item(number: u64) -> MaterialiseJob {
             version: JobVersion::FIRST,
             fire: fire(number),
             due_at: fire(number),
+            deadline_at: None,
             key: occurrence.idempotency_key(JOB).expect("a scheduled occurrence has a key"),
         }],
         skipped: Vec::new(),

@@ -55,6 +55,8 @@ pub struct ExecutionIndex {
     pub(in crate::store) limited: BTreeSet<(TenantId, Timestamp, ExecutionId)>,
     /// Waiting for their job's slot, by job and due time.
     pub(in crate::store) buffered: BTreeSet<(JobId, Timestamp, ExecutionId)>,
+    /// With a deadline, while they wait, by it.
+    pub(in crate::store) bounded: BTreeSet<(Timestamp, ExecutionId)>,
     /// Held back, by the pause of a tenant or queue that does.
     pub(in crate::store) held: BTreeSet<(PauseId, ExecutionId)>,
 }
@@ -126,6 +128,11 @@ impl Record for ExecutionRow {
             before.and_then(ExecutionIndex::buffered_entry),
             after.and_then(ExecutionIndex::buffered_entry),
         );
+        let bounded = |row: &Self| {
+            let at = row.deadline_at?;
+            matches!(row.state, ExecutionState::Pending | ExecutionState::RetryWait).then_some((at, row.id))
+        };
+        shift(&mut index.bounded, before.and_then(bounded), after.and_then(bounded));
         let held = |row: &Self| row.held_by.map(|pause| (pause, row.id));
         shift(&mut index.held, before.and_then(held), after.and_then(held));
     }

@@ -13,6 +13,27 @@ pub(super) fn check(docket: &mut Docket<'_>, facts: &ExecutionFacts) {
     check_tokens(docket, facts);
     check_counters(docket, facts);
     check_budgets(docket, facts);
+    check_deadline(docket, facts);
+}
+
+/// The deadline is that of its version, and its latest lease is from before it.
+fn check_deadline(docket: &mut Docket<'_>, facts: &ExecutionFacts) {
+    let row = &facts.execution;
+    let definition = facts.definition.as_ref().filter(|definition| definition.read().is_ok());
+    let expected = definition.map(|definition| definition.deadline_of(row.due_at));
+    if expected.is_some_and(|expected| expected != row.deadline_at) {
+        let what =
+            format!("its deadline is {:?}, and by its version {:?}", row.deadline_at, expected.flatten());
+        docket.broke(Check::AttemptBounds, what, SPENT);
+    }
+    // The stamp of a lease may lie ahead of the clock that granted it, where that was set back; it is flagged then.
+    if let (Some(at), Some(leased_at)) = (row.deadline_at, row.leased_at)
+        && leased_at >= at
+        && !row.lag_clamped
+    {
+        let what = format!("it was leased at {leased_at}, and its deadline was {at}");
+        docket.broke(Check::AttemptBounds, what, SPENT);
+    }
 }
 
 fn check_tokens(docket: &mut Docket<'_>, facts: &ExecutionFacts) {

@@ -60,6 +60,9 @@ fn missing_trace(facts: &ExecutionFacts) -> Option<String> {
     const GIVEN_UP: [AttemptEnd; 2] = [AttemptEnd::FailedForGood, AttemptEnd::Lost];
     const CALLED_OFF: [AttemptEnd; 4] =
         [AttemptEnd::FailedRetryably, AttemptEnd::Released, AttemptEnd::Cancelled, AttemptEnd::Lost];
+    let is_overdue = row.deadline_at.zip(row.finished_at).is_some_and(|(at, ended)| at <= ended);
+    let ended_waiting =
+        is_overdue && end.is_none_or(|end| GOING_ON.contains(&end)) && was_leased == end.is_some();
     match row.state {
         ExecutionState::Pending if was_leased => of_latest(&GOING_ON),
         ExecutionState::Pending => None,
@@ -70,6 +73,13 @@ fn missing_trace(facts: &ExecutionFacts) -> Option<String> {
             .or_else(|| of_latest(&GOING_ON))
             .or_else(|| row.next_try_at.is_none().then(|| "it waits for no time".to_owned())),
         ExecutionState::Completed => never_leased().or_else(|| unfinished(end)),
+        // Past its deadline what waits is ended, whatever it had been through.
+        ExecutionState::DeadLettered if ended_waiting => {
+            kept_as(facts, DeadLetters::Off, "its job keeps no dead letters")
+        }
+        ExecutionState::Failed if ended_waiting => {
+            kept_as(facts, DeadLetters::On, "its job keeps dead letters")
+        }
         ExecutionState::DeadLettered => never_leased()
             .or_else(|| of_latest(&GIVEN_UP))
             .or_else(|| kept_as(facts, DeadLetters::Off, "its job keeps no dead letters")),

@@ -60,7 +60,7 @@ fn a_grant_that_is_asked_to_stop_is_not_started() {
     let mut hand = Hand::new();
     let (_, effects) = hand.deliver(message(1));
     let token = FencingToken::from_i64(1);
-    let grant = Grant { token, attempts: 0, age: Span::ZERO, cancel: CancelState::Requested };
+    let grant = Grant { token, attempts: 0, age: Span::ZERO, left: None, cancel: CancelState::Requested };
     let effects = hand.answer(effects.acquire().0, Reply::Acquired(vec![AcquireReply::Granted(grant)]));
     assert_eq!(effects.started(), []);
     assert_eq!(effects.finish().1.items[0].outcome, RunOutcome::Cancelled);

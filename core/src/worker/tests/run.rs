@@ -55,6 +55,50 @@ fn an_execution_too_old_for_a_retry_is_dead_lettered_as_too_old() {
     assert_eq!(finish.items[0].outcome, RunOutcome::DeadLettered { reason, error });
 }
 
+/// A grant of a first attempt whose deadline leaves so long.
+fn granted_with(left: Span) -> Reply {
+    let AcquireReply::Granted(grant) = granted(1) else { panic!("it is a grant") };
+    Reply::Acquired(vec![AcquireReply::Granted(Grant { left: Some(left), ..grant })])
+}
+
+#[test]
+fn an_attempt_is_stopped_at_the_deadline_and_given_up() {
+    let mut hand = Hand::new();
+    let (_, effects) = hand.deliver(message(1));
+    hand.answer(effects.acquire().0, granted_with(Span::from_secs(2)));
+    let effects = hand.wait(Span::from_secs(2));
+    assert_eq!(effects.stopped(), [(run_id(1, 1), StopReason::Timeout)]);
+    let (_, finish) = effects.finish();
+    let RunOutcome::DeadLettered { reason, error } = &finish.items[0].outcome else {
+        panic!("no other attempt follows");
+    };
+    assert_eq!(*reason, DeadLetterReason::Deadline);
+    assert!(error.contains("deadline"), "{error}");
+}
+
+#[test]
+fn a_retry_that_would_begin_past_the_deadline_is_given_up_with_its_own_error() {
+    let mut hand = Hand::new();
+    let (_, effects) = hand.deliver(message(1));
+    hand.answer(effects.acquire().0, granted_with(ms(700)));
+    let (_, finish) = hand.end(run_id(1, 1), failed("boom")).finish();
+    let (reason, error) = (DeadLetterReason::Deadline, "boom".into());
+    assert_eq!(finish.items[0].outcome, RunOutcome::DeadLettered { reason, error });
+}
+
+#[test]
+fn a_grant_whose_deadline_has_passed_on_its_way_starts_nothing() {
+    let mut hand = Hand::new();
+    let (_, effects) = hand.deliver(message(1));
+    hand.now = hand.now.plus(ms(100));
+    let effects = hand.answer(effects.acquire().0, granted_with(ms(100)));
+    assert!(effects.started().is_empty());
+    assert!(matches!(
+        effects.finish().1.items[0].outcome,
+        RunOutcome::DeadLettered { reason: DeadLetterReason::Deadline, .. }
+    ));
+}
+
 #[test]
 fn a_failure_for_good_is_dead_lettered_unless_the_job_keeps_none() {
     let (reason, error): (_, Arc<str>) = (DeadLetterReason::NonRetryable, "no such user".into());

@@ -152,7 +152,13 @@ impl Storm {
                         let token = FencingToken::from_i64(self.tokens);
                         self.grants.insert(RunId { execution: item.execution, token });
                         let cancel = if how == 255 { CancelState::Requested } else { CancelState::None };
-                        AcquireReply::Granted(Grant { token, attempts: 0, age: Span::ZERO, cancel })
+                        AcquireReply::Granted(Grant {
+                            token,
+                            attempts: 0,
+                            age: Span::ZERO,
+                            left: None,
+                            cancel,
+                        })
                     }
                 });
                 Reply::Acquired(replies.collect())

@@ -32,6 +32,10 @@ pub(in crate::api) struct ExecutionView {
     #[serde(serialize_with = "instant")]
     #[schema(value_type = String, format = DateTime)]
     due_at: Timestamp,
+    /// When the whole of it has to be over, where its job sets a deadline.
+    #[serde(serialize_with = "optional_instant")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    deadline_at: Option<Timestamp>,
     /// Failed attempts.
     failed_attempts: i32,
     /// Workers lost after a sign of a start.
@@ -125,6 +129,7 @@ struct Columns {
     state: String,
     key: String,
     due_at: i64,
+    deadline_at: Option<i64>,
     attempts: i32,
     rescues: i32,
     lost_starts: i32,
@@ -155,6 +160,7 @@ impl From<Columns> for ExecutionView {
             state: row.state,
             idempotency_key: row.key,
             due_at: Timestamp::from_micros(row.due_at),
+            deadline_at: instant(row.deadline_at),
             failed_attempts: row.attempts,
             rescues: row.rescues,
             lost_starts: row.lost_starts,
@@ -184,7 +190,7 @@ pub(in crate::api) async fn execution(
 ) -> Result<Option<ExecutionView>, sqlx::Error> {
     let row = sqlx::query_as!(
         Columns,
-        "SELECT id, job, job_version, occurrence, state, key, due_at, attempts, rescues, lost_starts, token, owner,
+        "SELECT id, job, job_version, occurrence, state, key, due_at, deadline_at, attempts, rescues, lost_starts, token, owner,
                 cancel_requested, waiting, skip_reason, next_try_at, materialised_at, published_at, received_at,
                 leased_at, started_at, finished_at, payload, error
          FROM execution WHERE id = $1 AND tenant = $2",
@@ -261,7 +267,7 @@ pub(in crate::api) async fn executions(
     };
     let rows = sqlx::query_as!(
         Columns,
-        "SELECT e.id, e.job, e.job_version, e.occurrence, e.state, e.key, e.due_at, e.attempts, e.rescues,
+        "SELECT e.id, e.job, e.job_version, e.occurrence, e.state, e.key, e.due_at, e.deadline_at, e.attempts, e.rescues,
                 e.lost_starts, e.token, e.owner, e.cancel_requested, e.waiting, e.skip_reason, e.next_try_at,
                 e.materialised_at, e.published_at, e.received_at, e.leased_at, e.started_at, e.finished_at,
                 e.payload, e.error

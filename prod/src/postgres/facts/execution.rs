@@ -26,7 +26,7 @@ pub(super) async fn row(
 ) -> Result<Option<(Timestamp, ExecutionRow)>, Fault> {
     let row = sqlx::query!(
         r#"SELECT store_now(NULL) AS "now!", job, job_version, partition, occurrence, fire, manual_key, origin,
-             replay_number, key, payload, state, skip_reason, due_at, made_under, token, owner, nonce, nonce_node,
+             replay_number, key, payload, state, skip_reason, due_at, deadline_at, made_under, token, owner, nonce, nonce_node,
              expires_at, start_seen, cancel_requested, attempts, rescues, lost_starts, next_try_at, waiting, held_by, waits,
              dispatch_no, dispatched_at, redispatches, materialised_at, published_at, received_at, leased_at,
              started_at, finished_at, lag_clamped, error
@@ -57,6 +57,7 @@ pub(super) async fn row(
         state: read::state(&row.state)?,
         skip_reason: row.skip_reason.as_deref().map(skipped).transpose()?,
         due_at: Timestamp::from_micros(row.due_at),
+        deadline_at: read::instant(row.deadline_at),
         made_under: FencingToken::from_i64(row.made_under),
         token: FencingToken::from_i64(row.token),
         owner: row.owner.map(NodeId::from_uuid),

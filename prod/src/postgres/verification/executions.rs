@@ -38,6 +38,7 @@ struct ExecutionColumns {
     state: String,
     skip_reason: Option<String>,
     due_at: i64,
+    deadline_at: Option<i64>,
     made_under: i64,
     token: i64,
     owner: Option<Uuid>,
@@ -115,6 +116,7 @@ impl ExecutionColumns {
             state: read::state(&self.state)?,
             skip_reason: self.skip_reason.as_deref().map(skipped).transpose()?,
             due_at: Timestamp::from_micros(self.due_at),
+            deadline_at: read::instant(self.deadline_at),
             made_under: FencingToken::from_i64(self.made_under),
             token: FencingToken::from_i64(self.token),
             owner: self.owner.map(NodeId::from_uuid),
@@ -346,7 +348,7 @@ pub(super) async fn by_execution(conn: &mut PgConnection, reading: &mut Reading<
     let (from, to) = (reading.window.from.as_micros(), reading.window.to.as_micros());
     let select = format!(
         "SELECT e.id, e.tenant, e.job, e.job_version, e.partition, e.occurrence, e.fire, e.manual_key, e.origin,
-           e.replay_number, e.key, e.state, e.skip_reason, e.due_at, e.made_under, e.token, e.owner, e.nonce,
+           e.replay_number, e.key, e.state, e.skip_reason, e.due_at, e.deadline_at, e.made_under, e.token, e.owner, e.nonce,
            e.nonce_node, e.expires_at, e.start_seen, e.cancel_requested, e.attempts, e.rescues, e.lost_starts,
            e.next_try_at, e.waiting, e.held_by, e.waits, e.dispatch_no, e.dispatched_at, e.redispatches, e.materialised_at,
            e.published_at, e.received_at, e.leased_at, e.started_at, e.finished_at, e.lag_clamped,

@@ -139,7 +139,10 @@ fn other_definition(stream: &mut Stream, ground: &Ground<'_>, job: JobIndex) -> 
     } else {
         (known.overlap, known.misfire)
     };
-    let retry = if stream.chance(PPM / 4) { retry(stream) } else { known.retry.clone() };
+    let mut retry = if stream.chance(PPM / 4) { retry(stream) } else { known.retry.clone() };
+    if let Some(deadline) = known.deadline {
+        retry.max_age = retry.max_age.map(|most| most.min(deadline));
+    }
     let flex = flex(stream, &schedule);
     let pause_after_failures =
         if stream.chance(PPM / 4) { pause_after_failures(stream) } else { known.pause_after_failures };

@@ -83,6 +83,7 @@ fn job(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> JobSpec {
         flex,
         pause_after_failures: pause_after_failures(stream),
         attempt_timeout: timeout,
+        deadline: None,
         dead_letter: if stream.chance(PPM / 5) { DeadLetters::Off } else { DeadLetters::On },
     };
     let unreadable = swarm.has(FaultKind::UnreadableDefinition) && !in_herd && stream.chance(PPM / 30);
@@ -97,6 +98,21 @@ fn job(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> JobSpec {
             Definition::Readable(Box::new(definition))
         },
         behaviour,
+    }
+}
+
+/// Gives a sixth of the jobs a deadline, half of which leave little more than one attempt. From a stream of its own, so
+/// that all else of a plan is as it was before there were any.
+pub(super) fn bound(stream: &mut Stream, jobs: &mut [JobSpec]) {
+    for job in jobs {
+        let Definition::Readable(definition) = &mut job.definition else { continue };
+        if !stream.chance(PPM / 6) {
+            continue;
+        }
+        let more = if stream.chance(PPM / 2) { 3_000 } else { 90_000 };
+        let deadline = definition.attempt_timeout.plus(Span::from_millis(stream.below(more)));
+        definition.deadline = Some(deadline);
+        definition.retry.max_age = definition.retry.max_age.map(|most| most.min(deadline));
     }
 }
 
