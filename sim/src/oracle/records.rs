@@ -113,6 +113,7 @@ fn check_dead_letters(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) 
             | Change::Request(_)
             | Change::Pause(_)
             | Change::Limit(_)
+            | Change::Calendar(_)
             | Change::Malformed(_) => {}
         }
     }
@@ -212,7 +213,8 @@ fn refusals(commit: &Commit<'_>) -> u64 {
         | Reply::DeadLetterReplayed(_)
         | Reply::DeadLettersReplayed(_)
         | Reply::DeadLetterPurged(_)
-        | Reply::LimitSet(_) => 0,
+        | Reply::LimitSet(_)
+        | Reply::CalendarSet(_) => 0,
     }
 }
 
@@ -251,6 +253,7 @@ fn tenant_of(command: &Command) -> Option<TenantId> {
         Command::ReplayDeadLetters(ask) => Some(ask.tenant),
         Command::PurgeDeadLetter(ask) => Some(ask.tenant),
         Command::SetLimit(ask) => Some(ask.tenant),
+        Command::SetCalendar(ask) => Some(ask.tenant),
         _ => None,
     }
 }

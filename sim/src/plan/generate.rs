@@ -4,6 +4,7 @@
 //! draw in one part leaves the others of every seed as they were.
 
 mod calendar;
+mod calendars;
 mod faults;
 mod job_changes;
 mod jobs;
@@ -45,7 +46,10 @@ fn expand(seed: u64, profile: Profile, swarm: &swarm::Swarm) -> Plan {
     let schedulers = topology::schedulers(&mut stream("plan/schedulers"), sizes.schedulers, swarm);
     let workers = topology::workers(&mut stream("plan/workers"), sizes.workers, swarm);
     let count = sizes.jobs + stream("plan/job-count").below(sizes.more_jobs + 1);
-    let jobs = jobs::draw(&mut stream("plan/jobs"), count as usize, &day, heal_at, swarm, outside.len());
+    let mut jobs = jobs::draw(&mut stream("plan/jobs"), count as usize, &day, heal_at, swarm, outside.len());
+    if swarm.has(FaultKind::OperatorCalendars) {
+        calendars::name(&mut stream("plan/jobs/calendars"), &mut jobs);
+    }
     let ground = operators::Ground { jobs: &jobs, day: &day, heal_at, swarm };
     let actions = operators::draw(seed, &ground);
     let heal = heal(&mut draw, heal_at, sizes.schedulers, sizes.workers, swarm);
