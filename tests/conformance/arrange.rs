@@ -57,7 +57,7 @@ impl Draw<'_> {
 
     /// One that nobody has sent.
     pub(crate) fn new_command(&mut self) -> Command {
-        match self.stream.between(0, 236) {
+        match self.stream.between(0, 244) {
             0..=1 => Command::ReadClock,
             2..=7 => self.heartbeat(),
             8..=12 => self.acquire_leadership(),
@@ -91,6 +91,7 @@ impl Draw<'_> {
             208..=217 => self.set_pause(),
             218..=223 => self.set_limit(),
             224..=227 => self.replay_dead_letter(),
+            228..=235 => self.set_calendar(),
             _ => self.change_job(),
         }
     }

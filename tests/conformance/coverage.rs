@@ -9,7 +9,7 @@ use fencepost_core::store::reply::{
     AcquireReply, CancelReply, ChangeJobReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply,
     FinishReply, HoldReply, LeadershipReply, MadeExecution, MaterialiseReply, PageReplay, PurgeReply,
     PutOffReply, RemovalReply, RenewReply, RepairItemReply, RepairReply, ReplayPage, ReplayReply, Reply,
-    SetLimitReply, SetPauseReply, TriggerReply,
+    SetCalendarReply, SetLimitReply, SetPauseReply, TriggerReply,
 };
 
 /// The answers that mean success of a kind. A scan succeeds by finding something.
@@ -45,10 +45,11 @@ const SUCCESSES: [(CommandKind, &str); 31] = [
     (CommandKind::ReplayDeadLetters, "page: created"),
     (CommandKind::PurgeDeadLetter, "purged: purged"),
     (CommandKind::SetLimit, "limit: set"),
+    (CommandKind::SetCalendar, "calendar: set"),
 ];
 
 /// Every other answer.
-const ANSWERS: [&str; 92] = [
+const ANSWERS: [&str; 101] = [
     "pause set: resumed",
     "pause set: already",
     "pause set: repeated",
@@ -141,6 +142,15 @@ const ANSWERS: [&str; 92] = [
     "limit: repeated",
     "limit: request reused",
     "limit: no tenant",
+    "calendar: repeated",
+    "calendar: request reused",
+    "calendar: no tenant",
+    "calendar: not found",
+    "calendar: version changed",
+    "calendar: in use",
+    "calendar: plan expired",
+    "job: calendar changed",
+    "changed: calendar changed",
 ];
 
 /// What occurred, and how often.
@@ -298,6 +308,7 @@ impl Coverage {
                 CreateJobReply::RequestReused => "job: request reused",
                 CreateJobReply::IdTaken => "job: id taken",
                 CreateJobReply::NoTenant => "job: no tenant",
+                CreateJobReply::CalendarChanged => "job: calendar changed",
                 CreateJobReply::PlanExpired => "job: plan expired",
             }),
             Reply::JobChanged(reply) => self.see(match reply {
@@ -306,6 +317,7 @@ impl Coverage {
                 ChangeJobReply::Already { .. } => "changed: already",
                 ChangeJobReply::VersionChanged { .. } => "changed: version changed",
                 ChangeJobReply::PlanExpired => "changed: plan expired",
+                ChangeJobReply::CalendarChanged => "changed: calendar changed",
                 ChangeJobReply::LedgerBehind => "changed: ledger behind",
                 ChangeJobReply::RequestReused => "changed: request reused",
                 ChangeJobReply::NotFound => "changed: not found",
@@ -339,6 +351,18 @@ impl Coverage {
                 SetLimitReply::Repeated => "limit: repeated",
                 SetLimitReply::RequestReused => "limit: request reused",
                 SetLimitReply::NoTenant => "limit: no tenant",
+            }),
+            Reply::CalendarSet(reply) => self.see(match reply {
+                SetCalendarReply::Set { .. } => "calendar: set",
+                SetCalendarReply::Repeated => "calendar: repeated",
+                SetCalendarReply::RequestReused => "calendar: request reused",
+                SetCalendarReply::NoTenant => "calendar: no tenant",
+                SetCalendarReply::NotFound => "calendar: not found",
+                SetCalendarReply::VersionChanged { .. } => "calendar: version changed",
+                SetCalendarReply::InUse { .. } => "calendar: in use",
+                SetCalendarReply::PlanExpired => "calendar: plan expired",
+                // As rare as the same of a change, of which it is a part.
+                SetCalendarReply::LedgerBehind { .. } => "calendar: ledger behind",
             }),
             Reply::DeadLetterPurged(reply) => self.see(match reply {
                 PurgeReply::Purged => "purged: purged",

@@ -15,6 +15,7 @@ use fencepost_tests::own_database;
 /// Every table that a command writes, but for `lease`.
 const TABLES: [&str; 14] = [
     "concurrency_limit",
+    "calendar",
     "pause",
     "outbox_event",
     "attempt",

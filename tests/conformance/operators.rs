@@ -4,18 +4,27 @@ use std::sync::Arc;
 
 use fencepost_core::execution::{DeadLetterReason, ExecutionState};
 use fencepost_core::id::{ExecutionId, JobVersion, Occurrence, PauseId, TenantId};
-use fencepost_core::job::{HandlerName, HandlerRef, Payload};
+use fencepost_core::job::{HandlerName, HandlerRef, JobDefinition, Payload, StoredDefinition};
 use fencepost_core::pause::PauseScope;
+use fencepost_core::schedule::{Day, Days};
 use fencepost_core::store::command::{
     CancelExecution, ChangeJob, Command, CreateJob, CreateTenant, DeadLetterFilter, DeleteJob, JobChange,
     OperatorRequest, PauseChange, PurgeDeadLetter, RecordMalformed, ReplayDeadLetter, ReplayDeadLetters,
-    ReplayKey, ReplayNumber, SetLimit, SetPause, TriggerJob,
+    ReplayKey, ReplayNumber, SetCalendar, SetLimit, SetPause, TriggerJob,
 };
 use fencepost_core::store::row::{DeadLetterRow, JobRow, JobState, PauseRow};
 use fencepost_core::time::Span;
 use uuid::Uuid;
 
 use crate::universe::{Draw, definitions, tenants};
+
+/// The one calendar that definitions name.
+const HOLIDAYS: &str = "holidays";
+
+fn with_days(definition: &JobDefinition, version: u64, days: &Days) -> Arc<StoredDefinition> {
+    let exclude = definition.exclude.with(HOLIDAYS, version, days);
+    Arc::new(StoredDefinition::of(JobDefinition { exclude, ..definition.clone() }))
+}
 
 impl Draw<'_> {
     /// Of a tenant or of the key of some definitions; as often as not it is taken away again.
@@ -32,6 +41,69 @@ impl Draw<'_> {
             actor: "Zoë".into(),
             reason: "é".into(),
             node: self.node(),
+        })
+    }
+
+    /// One of few; where it names a calendar, mostly with the days that this has now.
+    fn definition(&mut self, tenant: TenantId) -> Arc<StoredDefinition> {
+        let known = Arc::clone(self.stream.pick(&definitions()));
+        let row = self.store.tables().calendars().get(&(tenant, HOLIDAYS.into()));
+        let row = row.cloned().filter(|_| self.chance(80));
+        match (known.read(), row.and_then(|row| Some((row.version, row.days?)))) {
+            (Ok(definition), Some((version, days))) if definition.exclude.names(HOLIDAYS) => {
+                with_days(definition, version, &days)
+            }
+            (_, _) => known,
+        }
+    }
+
+    /// Mostly planned on the jobs that name it; now and then it is taken away.
+    pub(crate) fn set_calendar(&mut self) -> Command {
+        let request = self.chance(40).then(|| OperatorRequest {
+            request: (*self.stream.pick(&["k1", "k2", "r2"])).into(),
+            fingerprint: Uuid::from_u128(self.stream.between(1, 2).into()),
+        });
+        let tenant = self.tenant();
+        let row = self.store.tables().calendars().get(&(tenant, HOLIDAYS.into()));
+        let known = row.map_or(0, |row| row.version);
+        let expected_version = if self.chance(90) { known } else { known + 1 };
+        let day = Day::from_number(self.stream.between(20_000, 20_003) as i32);
+        let days = self.chance(70).then(|| Days::new(vec![day]).expect("one"));
+        let names = |row: &&JobRow| {
+            row.tenant == tenant
+                && row.state == JobState::Active
+                && row.definition.read().is_ok_and(|definition| definition.exclude.names(HOLIDAYS))
+        };
+        let naming: Vec<JobRow> = self.store.tables().jobs().iter().filter(names).cloned().collect();
+        let mut jobs = Vec::new();
+        for row in &naming {
+            let definition = row.definition.read().expect("it was read above");
+            let definition =
+                with_days(definition, expected_version + 1, days.as_ref().unwrap_or(&Days::default()));
+            let plan = self.change_of(row);
+            if self.chance(95) {
+                let expected_version = row.version;
+                let (expected_watermark, change) = (row.recorded_through, JobChange::Edit(definition));
+                let request = None;
+                jobs.push(ChangeJob {
+                    tenant,
+                    request,
+                    expected_version,
+                    expected_watermark,
+                    change,
+                    ..plan
+                });
+            }
+        }
+        Command::SetCalendar(SetCalendar {
+            tenant,
+            name: HOLIDAYS.into(),
+            expected_version,
+            jobs: if days.is_some() { jobs } else { Vec::new() },
+            days,
+            request,
+            actor: "Zoë".into(),
+            reason: "é".into(),
         })
     }
 
@@ -56,11 +128,12 @@ impl Draw<'_> {
         };
         let next_fire_time =
             self.chance(90).then(|| planned_at.plus(Span::from_millis(self.stream.between(1, 8_000))));
+        let tenant = self.tenant();
         Command::CreateJob(CreateJob {
-            tenant: self.tenant(),
+            tenant,
             job: self.job(),
             request,
-            definition: Arc::clone(self.stream.pick(&definitions())),
+            definition: self.definition(tenant),
             planned_at,
             recorded_through: planned_at,
             next_fire_time,
@@ -108,7 +181,7 @@ impl Draw<'_> {
             _ => self.now.plus(Span::from_micros(1)),
         };
         let change = match self.stream.between(0, 9) {
-            0..=5 => JobChange::Edit(Arc::clone(self.stream.pick(&definitions()))),
+            0..=5 => JobChange::Edit(self.definition(row.tenant)),
             6..=7 => JobChange::Pause,
             _ => JobChange::Resume,
         };

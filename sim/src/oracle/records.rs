@@ -355,6 +355,7 @@ fn tenants_in(change: &Change) -> Vec<TenantId> {
         Change::Request(delta) => both(delta, |row| row.tenant),
         Change::Pause(delta) => both(delta, |row| row.tenant),
         Change::Limit(delta) => both(delta, |row| row.tenant),
+        Change::Calendar(delta) => both(delta, |row| row.tenant),
         Change::Tenant(_)
         | Change::Lease(_)
         | Change::Node(_)
