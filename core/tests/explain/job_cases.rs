@@ -123,7 +123,7 @@ fn fires() -> Vec<(&'static str, JobFacts)> {
         (
             "job_with_a_calendar",
             with(standing(with_calendar("holidays", 2, &["2026-03-02", "2026-03-03"])), |facts| {
-                let skipped = skipped("00:00:00", "08:59:00");
+                let skipped = skipped("08:40:00", "08:58:00");
                 facts.skipped = vec![SkippedRangeRow { reason: SkipReason::Calendar, ..skipped }];
             }),
         ),

@@ -93,6 +93,7 @@ async fn insert_job(conn: &mut PgConnection, ask: &CreateJob, now: i64) -> Resul
         }
     }
     let partition = stored_partition(PartitionId::of(ask.job).number());
+    let calendars = calendars::names(&ask.definition);
     let done = sqlx::query!(
         "INSERT INTO job (id, tenant, partition, version, state, standing, standing_since, definition, effective_from,
            recorded_through, next_fire_time, next_try_at, runs, created_at, calendars)
@@ -108,7 +109,7 @@ async fn insert_job(conn: &mut PgConnection, ask: &CreateJob, now: i64) -> Resul
         ask.recorded_through.as_micros(),
         ask.next_fire_time.map(Timestamp::as_micros),
         ask.next_flex.as_i64(),
-        calendars::names(&ask.definition).as_deref(),
+        calendars.as_deref(),
     )
     .execute(&mut *conn)
     .await?;

@@ -5,10 +5,12 @@
 
 use fencepost_core::schedule::{Day, Days, Exclusion, Exclusions, Schedule};
 
+use super::job_changes::when;
 use super::operators::{Ground, moment, once};
 use crate::fault::FaultKind;
-use crate::plan::{Action, Definition, JobSpec, OperatorAction};
+use crate::plan::{Action, Definition, JobIndex, JobSpec, OperatorAction, Timing};
 use crate::rng::{PPM, Stream};
+use crate::sim_time::SimTime;
 
 const NAMES: [&str; 2] = ["holidays", "stocktaking"];
 
@@ -40,11 +42,28 @@ pub(super) fn draw(stream: &mut Stream, ground: &Ground<'_>) -> Vec<OperatorActi
         let days: Vec<Day> = about.map(Day::from_number).collect();
         let is_set = !stream.chance(PPM / 10);
         let days = is_set.then(|| Days::new(days).expect("they are few"));
-        let what =
-            Action::SetCalendar { tenant: stream.below(2) as u8, name: (*stream.pick(&NAMES)).into(), days };
+        let (tenant, name) = (stream.below(2) as u8, *stream.pick(&NAMES));
+        let (at, timing) = moment_of(stream, ground, tenant, name);
+        let what = Action::SetCalendar { tenant, name: name.into(), days };
         let twice = ground.swarm.has(FaultKind::OperatorRepeats) && stream.chance(PPM / 4);
         let copies = if twice { 2 } else { 1 };
-        actions.push(OperatorAction { copies, ..once(moment(stream, ground), what) });
+        actions.push(OperatorAction { copies, timing, ..once(at, what) });
     }
     actions
+}
+
+/// Some moment, often one right when a job that names the calendar fires.
+fn moment_of(stream: &mut Stream, ground: &Ground<'_>, tenant: u8, name: &str) -> (SimTime, Timing) {
+    let names = |(index, job): (usize, &JobSpec)| match &job.definition {
+        Definition::Readable(definition) if job.tenant == tenant && definition.exclude.names(name) => {
+            Some(JobIndex(index as u16))
+        }
+        Definition::Readable(_) | Definition::Text(_) => None,
+    };
+    let naming: Vec<JobIndex> = ground.jobs.iter().enumerate().filter_map(names).collect();
+    if naming.is_empty() {
+        return (moment(stream, ground), Timing::Chance);
+    }
+    let job = *stream.pick(&naming);
+    when(stream, ground, job)
 }

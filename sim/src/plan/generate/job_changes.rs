@@ -54,7 +54,7 @@ pub(super) fn draw(stream: &mut Stream, ground: &Ground<'_>) -> Vec<OperatorActi
 }
 
 /// Some moment, often one right when the job fires.
-fn when(stream: &mut Stream, ground: &Ground<'_>, job: JobIndex) -> (SimTime, Timing) {
+pub(super) fn when(stream: &mut Stream, ground: &Ground<'_>, job: JobIndex) -> (SimTime, Timing) {
     let at = moment(stream, ground);
     if stream.chance(PPM / 2) {
         return (at, Timing::Chance);
