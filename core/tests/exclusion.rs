@@ -38,7 +38,7 @@ struct World {
 
 impl World {
     fn schedule(&self) -> Schedule {
-        Schedule::cron(&format!("0 */{} * * *", self.every), self.zone.parse().expect("a zone"))
+        Schedule::cron(&format!("0 */{} * * *", self.every), self.zone)
             .expect("an expression")
     }
 
@@ -150,7 +150,7 @@ fn a_month_of_excluded_seconds_is_decided_by_its_ends() {
     let exclusion =
         Exclusion { calendar: "c".into(), version: 1, days: Days::new(days).expect("few enough") };
     let exclusions = Exclusions::new(vec![exclusion]);
-    let schedule = Schedule::cron("* * * * * *", "UTC".parse().expect("a zone")).expect("an expression");
+    let schedule = Schedule::cron("* * * * * *", "UTC").expect("an expression");
     let bounds = Bounds::default();
     let timeline = Timeline::of_one(&schedule, &bounds).excluding(Excluded::of(&exclusions, &schedule));
     let plan = plan_fires(&FirePlanInput {
