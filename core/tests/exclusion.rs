@@ -38,8 +38,7 @@ struct World {
 
 impl World {
     fn schedule(&self) -> Schedule {
-        Schedule::cron(&format!("0 */{} * * *", self.every), self.zone)
-            .expect("an expression")
+        Schedule::cron(&format!("0 */{} * * *", self.every), self.zone).expect("an expression")
     }
 
     fn plan_from(&self, recorded_through: Timestamp) -> FirePlan {

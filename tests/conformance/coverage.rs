@@ -13,7 +13,7 @@ use fencepost_core::store::reply::{
 };
 
 /// The answers that mean success of a kind. A scan succeeds by finding something.
-const SUCCESSES: [(CommandKind, &str); 31] = [
+const SUCCESSES: [(CommandKind, &str); 32] = [
     (CommandKind::ReadClock, "clock"),
     (CommandKind::Heartbeat, "heartbeat: others live"),
     (CommandKind::AcquireLeadership, "leadership: granted"),

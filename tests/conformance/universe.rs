@@ -227,6 +227,6 @@ impl Draw<'_> {
 fn all_definitions_but_one_can_be_read() {
     assert_eq!(
         definitions().map(|definition| definition.read().is_ok()),
-        [true, true, true, true, true, false]
+        [true, true, true, true, true, true, false]
     );
 }
