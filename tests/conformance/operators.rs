@@ -16,7 +16,7 @@ use fencepost_core::store::row::{DeadLetterRow, JobRow, JobState, PauseRow};
 use fencepost_core::time::Span;
 use uuid::Uuid;
 
-use crate::universe::{Draw, definitions, tenants};
+use crate::universe::{Draw, definitions, tenants, with_calendar};
 
 /// The one calendar that definitions name.
 const HOLIDAYS: &str = "holidays";
@@ -46,15 +46,26 @@ impl Draw<'_> {
 
     /// One of few; where it names a calendar, mostly with the days that this has now.
     fn definition(&mut self, tenant: TenantId) -> Arc<StoredDefinition> {
-        let known = Arc::clone(self.stream.pick(&definitions()));
+        if !self.chance(15) {
+            return Arc::clone(self.stream.pick(&definitions()));
+        }
+        let known = with_calendar();
         let row = self.store.tables().calendars().get(&(tenant, HOLIDAYS.into()));
-        let row = row.cloned().filter(|_| self.chance(80));
+        let row = row.cloned().filter(|_| self.chance(85));
         match (known.read(), row.and_then(|row| Some((row.version, row.days?)))) {
             (Ok(definition), Some((version, days))) if definition.exclude.names(HOLIDAYS) => {
                 with_days(definition, version, &days)
             }
             (_, _) => known,
         }
+    }
+
+    /// Whether a job names the calendar.
+    pub(crate) fn has_naming_jobs(&self) -> bool {
+        self.store.tables().jobs().iter().any(|row| {
+            row.state == JobState::Active
+                && row.definition.read().is_ok_and(|definition| definition.exclude.names(HOLIDAYS))
+        })
     }
 
     /// Mostly planned on the jobs that name it; now and then it is taken away.
@@ -81,7 +92,7 @@ impl Draw<'_> {
             let definition =
                 with_days(definition, expected_version + 1, days.as_ref().unwrap_or(&Days::default()));
             let plan = self.change_of(row);
-            if self.chance(95) {
+            if self.chance(85) {
                 let expected_version = row.version;
                 let (expected_watermark, change) = (row.recorded_through, JobChange::Edit(definition));
                 let request = None;
