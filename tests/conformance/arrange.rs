@@ -43,7 +43,9 @@ impl Draw<'_> {
         {
             return more;
         }
-        if self.has_naming_jobs() && self.chance(4) {
+        if self.chance(if self.has_naming_jobs() { 6 } else { 2 })
+            && (self.has_naming_jobs() || !self.has_some_calendar())
+        {
             return self.set_calendar();
         }
         // Rare enough as they are, they are met again while they are there.

@@ -45,8 +45,9 @@ impl Draw<'_> {
     }
 
     /// One of few; where it names a calendar, mostly with the days that this has now.
-    fn definition(&mut self, tenant: TenantId) -> Arc<StoredDefinition> {
-        if !self.chance(15) {
+    fn definition(&mut self, tenant: TenantId, with_a_calendar: u32) -> Arc<StoredDefinition> {
+        let is_there = self.has_calendar(tenant);
+        if !self.chance(if is_there { with_a_calendar } else { 4 }) {
             return Arc::clone(self.stream.pick(&definitions()));
         }
         let known = with_calendar();
@@ -58,6 +59,16 @@ impl Draw<'_> {
             }
             (_, _) => known,
         }
+    }
+
+    fn has_calendar(&self, tenant: TenantId) -> bool {
+        let row = self.store.tables().calendars().get(&(tenant, HOLIDAYS.into()));
+        row.is_some_and(|row| row.days.is_some())
+    }
+
+    /// Whether any tenant has the calendar.
+    pub(crate) fn has_some_calendar(&self) -> bool {
+        self.store.tables().calendars().iter().any(|row| row.days.is_some())
     }
 
     /// Whether a job names the calendar.
@@ -79,7 +90,8 @@ impl Draw<'_> {
         let known = row.map_or(0, |row| row.version);
         let expected_version = if self.chance(90) { known } else { known + 1 };
         let day = Day::from_number(self.stream.between(20_000, 20_003) as i32);
-        let days = self.chance(70).then(|| Days::new(vec![day]).expect("one"));
+        let often = if self.has_naming_jobs() { 60 } else { 85 };
+        let days = self.chance(often).then(|| Days::new(vec![day]).expect("one"));
         let names = |row: &&JobRow| {
             row.tenant == tenant
                 && row.state == JobState::Active
@@ -144,7 +156,7 @@ impl Draw<'_> {
             tenant,
             job: self.job(),
             request,
-            definition: self.definition(tenant),
+            definition: self.definition(tenant, 40),
             planned_at,
             recorded_through: planned_at,
             next_fire_time,
@@ -192,7 +204,7 @@ impl Draw<'_> {
             _ => self.now.plus(Span::from_micros(1)),
         };
         let change = match self.stream.between(0, 9) {
-            0..=5 => JobChange::Edit(self.definition(row.tenant)),
+            0..=5 => JobChange::Edit(self.definition(row.tenant, 12)),
             6..=7 => JobChange::Pause,
             _ => JobChange::Resume,
         };
@@ -246,7 +258,7 @@ impl Draw<'_> {
             let row = self.stream.pick(&known).clone();
             (row.tenant, PauseChange::Resume { pause: row.id, at_once: 0 })
         } else {
-            let number = if self.chance(20) { self.stream.between(1, 3) } else { known.len() as u64 + 4 };
+            let number = if self.chance(30) { self.stream.between(1, 3) } else { known.len() as u64 + 4 };
             let pause = PauseId::from_u128(u128::from(number) << 64);
             (self.tenant(), PauseChange::Pause { pause, scope: self.pause_scope() })
         };
