@@ -38,7 +38,7 @@ use sqlx::Row;
 /// Steps of one sequence.
 const STEPS: usize = 150;
 /// Sequences where nothing else is said.
-const SEQUENCES: u64 = 40;
+const SEQUENCES: u64 = 52;
 /// How many of what occurred least often are told.
 const RAREST: usize = 6;
 

@@ -255,6 +255,13 @@ bugs! {
     ResumeLiftsNothing = "resume-lifts-nothing",
     /// Partition owners do not pick up what a resume left waiting. `due-work-ends`.
     OwnersLiftNothing = "owners-lift-nothing",
+    // Of calendars.
+    /// The scheduler runs fires on days that a calendar excludes. `no-phantom-fire`.
+    CalendarsAreIgnored = "calendars-are-ignored",
+    /// The scheduler takes the days of calendars for days of UTC. `no-lost-fire`.
+    CalendarsGoByUtc = "calendars-go-by-utc",
+    /// The store sets a calendar and leaves the jobs that name it with the days of before. `no-lost-fire`.
+    CalendarKeepsOldDays = "calendar-keeps-old-days",
     // Of limits.
     /// The store grants beyond every limit. `limits-honoured`.
     LimitsAreIgnored = "limits-are-ignored",

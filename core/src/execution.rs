@@ -187,6 +187,8 @@ named!(
         Paused = "paused",
         /// Another execution of its job was under way, and its overlap policy passed it over.
         Overlap = "overlap",
+        /// Its day is in a calendar that its job excludes.
+        Calendar = "calendar",
     }
 );
 

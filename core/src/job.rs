@@ -16,7 +16,8 @@ use crate::limits;
 use crate::priority::Priority;
 use crate::retry::RetryPolicy;
 use crate::schedule::misfire::MisfirePolicy;
-use crate::schedule::{Bounds, Flex, Schedule};
+use crate::schedule::timeline::Timeline;
+use crate::schedule::{Bounds, Excluded, Exclusions, Flex, Schedule};
 use crate::time::{Span, Timestamp};
 
 pub mod failures;
@@ -96,6 +97,9 @@ pub struct JobDefinition {
     /// The window after its nominal time in which a fire is due, each at a place of its own; none where it is zero.
     #[serde(rename = "flex_ms", with = "span_ms", default, skip_serializing_if = "JobDefinition::is_rigid")]
     pub flex: Span,
+    /// The calendars on whose days its fires are passed over.
+    #[serde(default, skip_serializing_if = "Exclusions::is_none")]
+    pub exclude: Exclusions,
     /// What follows a failure.
     #[serde(default)]
     pub retry: RetryPolicy,
@@ -172,6 +176,18 @@ impl JobDefinition {
     #[must_use]
     pub fn deadline_of(&self, due_at: Timestamp) -> Option<Timestamp> {
         self.deadline.map(|deadline| due_at.plus(deadline))
+    }
+
+    /// The first fire after an instant on a day that no calendar excludes, as long as this version of the job decides.
+    #[must_use]
+    pub fn next_run_after(&self, after: Timestamp) -> Option<Timestamp> {
+        Timeline::of_one(&self.schedule, &self.bounds).excluding(self.excluded()).next_run_after(after)
+    }
+
+    /// The days on which its fires are passed over.
+    #[must_use]
+    pub const fn excluded(&self) -> Excluded<'_> {
+        Excluded::of(&self.exclude, &self.schedule)
     }
 
     /// Whether fires are due at their nominal times, as it is left out of a stored definition.

@@ -51,6 +51,7 @@ pub fn plan_create(
     if next_fire_time.is_none() && definition.schedule != Schedule::Manual {
         return Err(DefinitionError::at("/schedule", "never fires within its bounds from now on"));
     }
+    check_runs(&definition, next_fire_time, recorded_through)?;
     let next_flex = next_fire_time.map_or(Span::ZERO, |fire| definition.flex_of(job, fire));
     Ok(CreateJob {
         tenant,
@@ -62,6 +63,19 @@ pub fn plan_create(
         next_fire_time,
         next_flex,
     })
+}
+
+/// A job with fires to come has one that runs.
+fn check_runs(
+    definition: &JobDefinition,
+    next: Option<Timestamp>,
+    after: Timestamp,
+) -> Result<(), DefinitionError> {
+    if definition.exclude.is_none() || next.is_none() || definition.next_run_after(after).is_some() {
+        return Ok(());
+    }
+    let why = "its calendars exclude every fire from now on: none would run";
+    Err(DefinitionError::at("/exclude", why))
 }
 
 /// Who changes a job, and why.
@@ -99,6 +113,11 @@ impl ChangedBy {
         }
         Ok(Self { actor: Some(actor.into()), reason: Some(reason.into()) })
     }
+
+    /// Whoever sets a calendar that the job names, for the reason given for that.
+    pub(crate) fn for_calendar(actor: &Arc<str>, reason: &Arc<str>) -> Self {
+        Self { actor: Some(Arc::clone(actor)), reason: Some(Arc::clone(reason)) }
+    }
 }
 
 /// Why a job cannot be changed as asked.
@@ -124,6 +143,40 @@ pub fn plan_change(
     by: ChangedBy,
     now: Timestamp,
 ) -> Result<ChangeJob, ChangeError> {
+    plan(row, request, change, by, now, Wanted::Anew)
+}
+
+/// The edit of a job that gives it the days that a calendar has from now on: whatever else the job is stays as it is, so
+/// one that has nothing left to do is no obstacle.
+///
+/// # Errors
+/// [`ChangeError`]: the job would have no run left, or its definition is unreadable where fires of it are to be recorded.
+pub(crate) fn plan_days(
+    row: &JobRow,
+    edit: JobChange,
+    by: ChangedBy,
+    now: Timestamp,
+) -> Result<ChangeJob, ChangeError> {
+    plan(row, None, edit, by, now, Wanted::AsItIs)
+}
+
+/// What an edit is held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// What a creation is: it is somebody's wish.
+    Anew,
+    /// Only that runs are left where there were some.
+    AsItIs,
+}
+
+fn plan(
+    row: &JobRow,
+    request: Option<OperatorRequest>,
+    change: JobChange,
+    by: ChangedBy,
+    now: Timestamp,
+    wanted: Wanted,
+) -> Result<ChangeJob, ChangeError> {
     let effective_from = now.max(row.recorded_through.next()).max(row.effective_from);
     let unrecorded = unrecorded_before(row, &change, effective_from)?;
     let (through, definition) = (effective_from.minus(Span::from_micros(1)), definition_after(row, &change));
@@ -137,7 +190,19 @@ pub fn plan_change(
         if let (Some(_), Err(why)) = (unrecorded, row.definition.read()) {
             return Err(ChangeError::Unreadable(why.clone()));
         }
-        check_edit(row, stored, first_of_new(stored)?, now)?;
+        let next = first_of_new(stored)?;
+        match wanted {
+            Wanted::Anew => check_edit(row, stored, next, now)?,
+            Wanted::AsItIs => {}
+        }
+        let definition = stored.read().map_err(|why| ChangeError::Unreadable(why.clone()))?;
+        let had_runs = || {
+            let before = row.definition.read().ok();
+            before.is_none_or(|before| before.next_run_after(through).is_some())
+        };
+        if wanted == Wanted::Anew || had_runs() {
+            check_runs(definition, next, through)?;
+        }
     }
     // What is left of a version that ends is due at once: no fire is due later than its version decides.
     let (recorded_through, next_fire_time) = match (unrecorded, change.standing().unwrap_or(row.standing)) {

@@ -7,6 +7,7 @@
 //! [`scheduler`] and [`worker`]; then [`store`], the protocol that both speak.
 
 pub mod bug;
+pub mod calendar_plan;
 pub mod config;
 pub mod effect;
 pub mod event;

@@ -75,6 +75,10 @@ pub const TOLD_FAILURES_MAX: usize = 8;
 pub const QUOTED_ERROR_CHARS_MAX: usize = 300;
 /// The longest deadline of an execution.
 pub const DEADLINE_MAX: Span = Span::from_secs(365 * 24 * 3_600);
+/// Days of a calendar.
+pub const CALENDAR_DAYS_MAX: usize = 1_000;
+/// Calendars that a job may name.
+pub const CALENDARS_PER_JOB_MAX: usize = 4;
 /// The longest flex window.
 pub const FLEX_MAX: Span = Span::from_secs(24 * 3_600);
 /// The longest cap on the delay between two attempts.

@@ -168,6 +168,14 @@ marks! {
     LimitSet = "limit-set",
     /// A limit was to be set again by the same request.
     LimitRepeated = "limit-repeated",
+    /// A calendar was set.
+    CalendarSet = "calendar-set",
+    /// A calendar was to be set again by the same request.
+    CalendarRepeated = "calendar-repeated",
+    /// A calendar and a job that names it were to be changed at once.
+    CalendarMetChange = "calendar-met-change",
+    /// Fires were passed over since a calendar excludes their days.
+    CalendarPassedOver = "calendar-passed-over",
     /// A backlog reached over a change of its job.
     BacklogOverChange = "backlog-over-change",
     /// A fire became an execution later than it happened, since it has a flex window.

@@ -9,13 +9,14 @@
 //! expression; `walk.rs` walks local time, by the `cron` crate from day to day and by
 //! `time_of_day.rs` within one; `zone.rs` knows what local times mean in a zone; `fires.rs` joins
 //! the two under the daylight-saving policies. `wire.rs` is the JSON that schedules are stored and
-//! sent as, `flex.rs` says by how much a fire is due after its nominal time, and `misfire.rs` plans what becomes of
+//! sent as, `exclusion.rs` says which days are passed over, `flex.rs` says by how much a fire is due after its nominal time, and `misfire.rs` plans what becomes of
 //! fires that are due.
 //!
 //! Must stay true: everything here is pure; no call takes longer for a schedule that somebody chose
 //! to make difficult; a value that was read ([`serde`]) has been validated.
 
 pub mod cron;
+pub mod exclusion;
 mod field;
 pub mod fires;
 pub mod flex;
@@ -31,6 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::{Span, Timestamp};
 pub use cron::{CronError, CronExpr, CronField};
+pub use exclusion::{Day, Days, Excluded, Exclusion, Exclusions};
 pub use fires::{CronFires, FIRST_FIRE, Fire, FireNote, GapPolicy, LAST_FIRE, RepeatPolicy};
 pub use flex::Flex;
 pub use preview::{PREVIEW_MAX, PreviewedFire, preview, preview_schedule};

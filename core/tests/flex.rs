@@ -5,7 +5,7 @@ use fencepost_core::job::Standing;
 use fencepost_core::limits::FIRES_PER_PASS_MAX;
 use fencepost_core::schedule::misfire::{FirePlan, FirePlanInput, MisfirePolicy, plan_fires};
 use fencepost_core::schedule::timeline::{Piece, Timeline};
-use fencepost_core::schedule::{Bounds, Flex, Schedule};
+use fencepost_core::schedule::{Bounds, Excluded, Flex, Schedule};
 use fencepost_core::time::{Span, Timestamp};
 
 const JOB: JobId = JobId::from_u128(0x5eed);
@@ -28,6 +28,7 @@ fn piece(version: u32, from: Timestamp, schedule: &Schedule, flex: u64) -> Piece
         schedule,
         bounds: &UNBOUNDED,
         flex: Flex::of(JOB, Span::from_secs(flex)),
+        excluded: Excluded::NOTHING,
     }
 }
 

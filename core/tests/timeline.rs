@@ -6,7 +6,7 @@ use fencepost_core::job::Standing;
 use fencepost_core::limits::FIRES_PER_PASS_MAX;
 use fencepost_core::schedule::misfire::{FirePlan, FirePlanInput, MisfirePolicy, plan_fires};
 use fencepost_core::schedule::timeline::{Piece, Timeline};
-use fencepost_core::schedule::{Bounds, Flex, Schedule};
+use fencepost_core::schedule::{Bounds, Excluded, Flex, Schedule};
 use fencepost_core::time::{Span, Timestamp};
 use proptest::prelude::*;
 
@@ -72,6 +72,7 @@ impl World {
                 schedule,
                 bounds: &bounds,
                 flex: Flex::NONE,
+                excluded: Excluded::NOTHING,
             })
             .collect();
         let current = pieces.pop().expect("a job has a version");

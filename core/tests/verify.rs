@@ -13,8 +13,8 @@ use std::sync::Arc;
 use breaks::BREAKS;
 use fencepost_core::execution::{ExecutionState, SkipReason};
 use fencepost_core::id::JobVersion;
-use fencepost_core::job::{Standing, StoredDefinition};
-use fencepost_core::schedule::TZDATA_VERSION;
+use fencepost_core::job::{JobDefinition, Standing, StoredDefinition};
+use fencepost_core::schedule::{Day, Days, Exclusion, Exclusions, TZDATA_VERSION};
 use fencepost_core::store::row::SkippedRangeRow;
 use fencepost_core::verify::{Check, LedgerItem, Report, Verdict, Window, ZoneData};
 use rows::{Rows, at, definition, fire, late_fire, of_version, range};
@@ -229,6 +229,35 @@ fn what_overlap_passed_over_was_made_and_only_a_policy_that_limits_it_passes_ove
     rows.define(&Arc::new(StoredDefinition::from_text(limited.into())));
     let report = rows.judged(Window::ALL);
     assert!(report.holds, "{report:#?}");
+}
+
+#[test]
+fn what_a_calendar_excludes_is_passed_over_for_that_reason_and_nothing_else_is() {
+    let with_days = |rows: &mut Rows, days: &[&str]| {
+        let days = days.iter().map(|day| Day::parse(day).expect("a date")).collect();
+        let days = Days::new(days).expect("few");
+        let exclusion = Exclusion { calendar: "holidays".into(), version: 1, days };
+        let mut definition = JobDefinition::clone(rows.job().definition.read().expect("it is right"));
+        definition.exclude = Exclusions::new(vec![exclusion]);
+        rows.define(&Arc::new(StoredDefinition::of(definition)));
+    };
+    let mut rows = Rows::right();
+    with_days(&mut rows, &["2001-01-01"]);
+    let report = rows.judged(Window::ALL);
+    assert!(report.holds, "{report:#?}");
+    // A range that was passed over for a calendar which has another day.
+    for item in rows.ledger() {
+        if let LedgerItem::Range(row) = item {
+            row.reason = SkipReason::Calendar;
+        }
+    }
+    assert_eq!(violated(&rows.judged(Window::ALL)), [Check::NoLostFire]);
+    // All that ran, and what was passed over as missed, although the calendar excludes the day.
+    let mut rows = Rows::right();
+    let day = rows.fire(1).fire.to_string()[..10].to_owned();
+    with_days(&mut rows, &[&day]);
+    let broken = violated(&rows.judged(Window::ALL));
+    assert!(broken.contains(&Check::NoPhantomFire) && broken.contains(&Check::NoLostFire), "{broken:?}");
 }
 
 #[test]

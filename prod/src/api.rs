@@ -5,7 +5,7 @@
 //! names that tenant: an id of another tenant is as absent as one that never was (404).
 //!
 //! - [`state`]: what handlers share. - [`auth`]: whose request it is. - [`problem`]: how errors look.
-//! - [`jobs`], [`job_changes`], [`pauses`], [`limits`], [`executions`], [`fires`], [`explain`], [`dead_letters`],
+//! - [`jobs`], [`job_changes`], [`pauses`], [`limits`], [`calendars`], [`executions`], [`fires`], [`explain`], [`dead_letters`],
 //!   [`replays`]: the resources.
 //! - [`operations`]: health, readiness, metrics.
 
@@ -18,6 +18,7 @@ use tower_http::trace::{DefaultMakeSpan, TraceLayer};
 use utoipa::OpenApi;
 
 mod auth;
+mod calendars;
 mod dead_letters;
 mod executions;
 mod explain;
@@ -75,7 +76,11 @@ const REQUEST_LIMIT: std::time::Duration = std::time::Duration::from_secs(15);
         replays::many,
         limits::list,
         limits::set_tenant,
-        limits::set_key
+        limits::set_key,
+        calendars::list,
+        calendars::show,
+        calendars::set,
+        calendars::delete
     )
 )]
 struct Description;
@@ -114,6 +119,8 @@ pub fn tenants(state: ApiState) -> Router {
         .route("/v1/limits", get(limits::list))
         .route("/v1/limits/tenant", put(limits::set_tenant))
         .route("/v1/limits/keys/{key}", put(limits::set_key))
+        .route("/v1/calendars", get(calendars::list))
+        .route("/v1/calendars/{name}", get(calendars::show).put(calendars::set).delete(calendars::delete))
         .route("/v1/executions", get(executions::list))
         .route("/v1/executions/{id}", get(executions::show))
         .route("/v1/executions/{id}/explain", get(explain::execution))

@@ -15,6 +15,7 @@ use crate::failure::{self, Failure};
 use crate::settings::{RoleName, Settings, SettingsError};
 
 mod api_client;
+mod calendars;
 mod cron_next;
 mod dead_letters;
 mod explain;
@@ -49,6 +50,11 @@ enum Command {
     Jobs {
         #[command(subcommand)]
         command: jobs::Jobs,
+    },
+    /// Calendars, on whose days jobs do not run: list, show, set, delete, through the API.
+    Calendars {
+        #[command(subcommand)]
+        command: calendars::Calendars,
     },
     /// Concurrency limits: list, set, clear, through the API.
     Limits {
@@ -162,6 +168,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Explain { command } => runtime()?.block_on(command.run()),
         Command::Jobs { command } => runtime()?.block_on(command.run()),
         Command::Limits { command } => runtime()?.block_on(command.run()),
+        Command::Calendars { command } => runtime()?.block_on(command.run()),
         Command::DeadLetters { command } => runtime()?.block_on(command.run()),
         Command::Migrate(database) => runtime()?.block_on(migrate::run(&settings(&database)?)),
         Command::Tenant { command: TenantCommand::Create(create) } => {

@@ -38,6 +38,7 @@ use definitions::Definitions;
 use reach::Reach;
 
 mod acquire;
+pub(crate) mod calendars;
 mod cancel;
 mod change_job;
 mod connections;
@@ -225,6 +226,7 @@ async fn run(cx: &Context<'_>, conn: &mut PgConnection, command: &Command) -> Re
         Command::ReplayDeadLetters(ask) => dead_letters::replay_page(cx, conn, ask).await,
         Command::PurgeDeadLetter(ask) => dead_letters::purge(cx, conn, ask).await,
         Command::SetLimit(ask) => limits::set(cx, conn, ask).await,
+        Command::SetCalendar(ask) => calendars::set(cx, conn, ask).await,
     }
 }
 

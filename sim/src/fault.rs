@@ -225,6 +225,8 @@ faults! {
         OperatorHolds = "operator-holds": "An operator pauses a tenant or a queue of one, and mostly resumes it later.",
         OperatorLimits = "operator-limits":
             "An operator sets how many executions of a tenant or a key run at once, and takes it away later.",
+        OperatorCalendars = "operator-calendars":
+            "An operator sets the days of a calendar that jobs name, or takes it away.",
         OperatorDeletes = "operator-deletes": "An operator deletes a job.",
         OperatorCancelsStuck = "operator-cancels-stuck":
             "An operator cancels the execution that has been running for longest.",

@@ -130,6 +130,8 @@ pub const fn predicted(bug: Bug) -> Invariant {
         Bug::OverlapSkipsFreely => I::NoLostFire,
         Bug::EndLiftsNothing => I::DueWorkEnds,
         Bug::LiftWithoutOutbox => I::AtomicDispatch,
+        Bug::CalendarsAreIgnored => I::NoPhantomFire,
+        Bug::CalendarsGoByUtc | Bug::CalendarKeepsOldDays => I::NoLostFire,
         Bug::LimitsAreIgnored => I::LimitsHonoured,
         Bug::LimitCountsOneJob => I::LimitsHonoured,
         Bug::TenantLimitForgotten => I::LimitsHonoured,

@@ -13,6 +13,7 @@
 //! - [`ledger`], [`fires`], [`calendar`]: fires. - [`dispatch`]: the outbox. - [`runs`]: handlers and what they call.
 //! - [`changes`]: edits, pauses and resumes. - [`pauses`]: of tenants and queues.
 //! - [`overlap`]: the slots of jobs. - [`limits`]: how many run at once. - [`shares`]: of starts, by priority.
+//! - [`calendars`]: on which days jobs do not run.
 //! - [`claims`]: that rows are as replies say.
 //! - [`dead_letters`]: replays and purges. - [`deadlines`]: of whole executions.
 //! - [`records`]: dead letters, refusals, repairs, tenants, nothing forgotten. - [`drains`]: what a drain leaves.
@@ -20,6 +21,7 @@
 
 mod brief;
 pub mod calendar;
+mod calendars;
 mod changes;
 mod claims;
 mod dead_letters;
@@ -358,6 +360,7 @@ impl Oracles {
             | Change::Request(_)
             | Change::Pause(_)
             | Change::Limit(_)
+            | Change::Calendar(_)
             | Change::Malformed(_) => Ok(()),
         }
     }
@@ -368,6 +371,7 @@ impl Oracles {
         changes::check(commit, &self.mirror, changes)?;
         pauses::check(commit, &self.mirror, changes)?;
         failures::check(commit, &self.mirror, changes)?;
+        calendars::check(commit, &self.mirror, changes)?;
         self.ledger.check_materialise(commit, &self.mirror, changes)?;
         for change in changes {
             match change {
@@ -385,6 +389,7 @@ impl Oracles {
                 | Change::Request(_)
                 | Change::Pause(_)
                 | Change::Limit(_)
+                | Change::Calendar(_)
                 | Change::Malformed(_) => {}
             }
         }

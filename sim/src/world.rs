@@ -42,8 +42,10 @@ use fencepost_core::priority::Priority;
 use fencepost_core::store::StoreOutcome;
 use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::{Command, JobChange};
-use fencepost_core::store::reply::{ChangeJobReply, CreateJobReply, Reply, StoreReply, TriggerReply};
-use fencepost_core::store::row::{JobRow, LeaseRow};
+use fencepost_core::store::reply::{
+    ChangeJobReply, CreateJobReply, Reply, SetCalendarReply, StoreReply, TriggerReply,
+};
+use fencepost_core::store::row::{CalendarRow, JobRow, LeaseRow};
 use fencepost_core::time::Span;
 
 use crate::fault::{FaultCounts, FaultKind};
@@ -171,6 +173,8 @@ pub struct World<'a> {
     dead: Vec<(ExecutionId, TenantId)>,
     /// The jobs as they stand.
     jobs: BTreeMap<JobId, JobRow>,
+    /// Calendars, as the rows say.
+    calendars: BTreeMap<(TenantId, Arc<str>), CalendarRow>,
     /// The pauses of tenants and queues that stand.
     paused: BTreeMap<(TenantId, PauseScope), PauseId>,
 }
@@ -230,6 +234,7 @@ impl<'a> World<'a> {
             running: BTreeMap::new(),
             dead: Vec::new(),
             jobs: BTreeMap::new(),
+            calendars: BTreeMap::new(),
             paused: BTreeMap::new(),
         }
     }
@@ -377,6 +382,11 @@ impl<'a> World<'a> {
             {
                 self.jobs.insert(row.id, row.clone());
             }
+            if let Change::Calendar(delta) = change
+                && let Some(row) = &delta.after
+            {
+                self.calendars.insert((row.tenant, row.name.clone()), row.clone());
+            }
             if let Change::Pause(delta) = change
                 && let Some(row) = &delta.after
             {
@@ -447,6 +457,9 @@ impl<'a> World<'a> {
                     JobChange::Edit(_) | JobChange::Resume => self.notify_of(PartitionId::of(change.job)),
                     JobChange::Pause => {}
                 }
+            }
+            (Command::SetCalendar(set), Reply::CalendarSet(SetCalendarReply::Set { .. })) => {
+                set.jobs.iter().for_each(|change| self.notify_of(PartitionId::of(change.job)));
             }
             (Command::TriggerJob(trigger), Reply::JobTriggered(TriggerReply::Created)) => {
                 self.notify_of(PartitionId::of(trigger.job));

@@ -5,8 +5,8 @@
 
 use crate::case::Case;
 use crate::cases::{
-    changes, dead_letters, deadlines, failures, leases, limits, operators, overlap, pauses, schedulers,
-    workers,
+    calendars, changes, dead_letters, deadlines, failures, leases, limits, operators, overlap, pauses,
+    schedulers, workers,
 };
 use crate::own_cases;
 
@@ -104,6 +104,7 @@ impl Mistake {
             changes::met(),
             overlap::cases(),
             limits::cases(),
+            calendars::cases(),
             failures::cases(),
             pauses::cases(),
             dead_letters::cases(),
@@ -220,6 +221,14 @@ fn decisions() -> Vec<Mistake> {
             Meeting("acquiring under skip against another of the job"),
         )
         .within(10),
+        Mistake::new(
+            "a calendar that is not shared by the job that names it",
+            "a job is made with the days of before, and no version of it has those that were set meanwhile",
+            "ORDER BY name FOR KEY SHARE",
+            "ORDER BY name",
+            Meeting(calendars::MADE),
+        )
+        .shows_as(Symptom::Differs),
         Mistake::new(
             "limits counted without the limit's lock",
             "two executions are granted one place, each seeing that nobody has it",

@@ -43,6 +43,11 @@ impl Draw<'_> {
         {
             return more;
         }
+        if self.chance(if self.has_naming_jobs() { 6 } else { 2 })
+            && (self.has_naming_jobs() || !self.has_some_calendar())
+        {
+            return self.set_calendar();
+        }
         // Rare enough as they are, they are met again while they are there.
         if !self.store.tables().dead_letters().is_empty() && self.chance(22) {
             return match self.stream.between(0, 19) {
@@ -57,7 +62,7 @@ impl Draw<'_> {
 
     /// One that nobody has sent.
     pub(crate) fn new_command(&mut self) -> Command {
-        match self.stream.between(0, 236) {
+        match self.stream.between(0, 240) {
             0..=1 => Command::ReadClock,
             2..=7 => self.heartbeat(),
             8..=12 => self.acquire_leadership(),
@@ -91,6 +96,7 @@ impl Draw<'_> {
             208..=217 => self.set_pause(),
             218..=223 => self.set_limit(),
             224..=227 => self.replay_dead_letter(),
+            228..=231 => self.set_calendar(),
             _ => self.change_job(),
         }
     }

@@ -13,10 +13,11 @@ use fencepost_core::job::{HandlerName, HandlerRef, Payload, Standing, StoredDefi
 use fencepost_core::lease::LeaseResource;
 use fencepost_core::partition::PartitionId;
 use fencepost_core::pause::PauseScope;
+use fencepost_core::schedule::{Day, Days};
 use fencepost_core::store::row::{
-    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobState, JobVersionRow, LeaseRow, LimitRow,
-    MalformedRow, NodeRole, NodeRow, NodeState, OutboxRow, PauseEnd, PauseRow, RefusalRow, RefusedAction,
-    RefusedResource, RequestRow, SkippedRangeRow, TenantRow,
+    AttemptRow, CalendarRow, DeadLetterRow, ExecutionRow, JobRow, JobState, JobVersionRow, LeaseRow,
+    LimitRow, MalformedRow, NodeRole, NodeRow, NodeState, OutboxRow, PauseEnd, PauseRow, RefusalRow,
+    RefusedAction, RefusedResource, RequestRow, SkippedRangeRow, TenantRow,
 };
 use fencepost_core::store::tables::Contents;
 use fencepost_core::time::Timestamp;
@@ -101,6 +102,7 @@ pub(crate) async fn read(connection: &mut PgConnection) -> Contents {
         requests: rows(connection, "SELECT * FROM operator_request ORDER BY tenant, request", request).await,
         pauses: rows(connection, "SELECT * FROM pause ORDER BY id", pause).await,
         limits: rows(connection, "SELECT * FROM concurrency_limit ORDER BY tenant, key", limit).await,
+        calendars: rows(connection, "SELECT * FROM calendar ORDER BY tenant, name", calendar).await,
         malformed: rows(connection, "SELECT * FROM malformed_message ORDER BY digest", malformed).await,
     };
     contents.refusals.sort_by_key(|row| (row.resource, row.token, row.node, row.action));
@@ -368,6 +370,19 @@ pub(crate) fn limit(row: &PgRow) -> LimitRow {
         max_running: row
             .get::<Option<i32>, _>("max_running")
             .map(|most| u32::try_from(most).expect("limits are positive")),
+        actor: text(row, "actor"),
+        reason: text(row, "reason"),
+        set_at: at(row, "set_at"),
+    }
+}
+
+pub(crate) fn calendar(row: &PgRow) -> CalendarRow {
+    let days = |days: Vec<i32>| Days::new(days.into_iter().map(Day::from_number).collect()).expect("few");
+    CalendarRow {
+        tenant: TenantId::from_uuid(uuid(row, "tenant")),
+        name: text(row, "name"),
+        version: number(row, "version").unsigned_abs(),
+        days: row.get::<Option<Vec<i32>>, _>("days").map(days),
         actor: text(row, "actor"),
         reason: text(row, "reason"),
         set_at: at(row, "set_at"),

@@ -9,11 +9,11 @@ use fencepost_core::store::reply::{
     AcquireReply, CancelReply, ChangeJobReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply,
     FinishReply, HoldReply, LeadershipReply, MadeExecution, MaterialiseReply, PageReplay, PurgeReply,
     PutOffReply, RemovalReply, RenewReply, RepairItemReply, RepairReply, ReplayPage, ReplayReply, Reply,
-    SetLimitReply, SetPauseReply, TriggerReply,
+    SetCalendarReply, SetLimitReply, SetPauseReply, TriggerReply,
 };
 
 /// The answers that mean success of a kind. A scan succeeds by finding something.
-const SUCCESSES: [(CommandKind, &str); 31] = [
+const SUCCESSES: [(CommandKind, &str); 32] = [
     (CommandKind::ReadClock, "clock"),
     (CommandKind::Heartbeat, "heartbeat: others live"),
     (CommandKind::AcquireLeadership, "leadership: granted"),
@@ -45,10 +45,11 @@ const SUCCESSES: [(CommandKind, &str); 31] = [
     (CommandKind::ReplayDeadLetters, "page: created"),
     (CommandKind::PurgeDeadLetter, "purged: purged"),
     (CommandKind::SetLimit, "limit: set"),
+    (CommandKind::SetCalendar, "calendar: set"),
 ];
 
 /// Every other answer.
-const ANSWERS: [&str; 93] = [
+const ANSWERS: [&str; 102] = [
     "sweep: overdue",
     "pause set: resumed",
     "pause set: already",
@@ -142,6 +143,15 @@ const ANSWERS: [&str; 93] = [
     "limit: repeated",
     "limit: request reused",
     "limit: no tenant",
+    "calendar: repeated",
+    "calendar: request reused",
+    "calendar: no tenant",
+    "calendar: not found",
+    "calendar: version changed",
+    "calendar: in use",
+    "calendar: plan expired",
+    "job: calendar changed",
+    "changed: calendar changed",
 ];
 
 /// What occurred, and how often.
@@ -300,6 +310,7 @@ impl Coverage {
                 CreateJobReply::RequestReused => "job: request reused",
                 CreateJobReply::IdTaken => "job: id taken",
                 CreateJobReply::NoTenant => "job: no tenant",
+                CreateJobReply::CalendarChanged => "job: calendar changed",
                 CreateJobReply::PlanExpired => "job: plan expired",
             }),
             Reply::JobChanged(reply) => self.see(match reply {
@@ -308,6 +319,7 @@ impl Coverage {
                 ChangeJobReply::Already { .. } => "changed: already",
                 ChangeJobReply::VersionChanged { .. } => "changed: version changed",
                 ChangeJobReply::PlanExpired => "changed: plan expired",
+                ChangeJobReply::CalendarChanged => "changed: calendar changed",
                 ChangeJobReply::LedgerBehind => "changed: ledger behind",
                 ChangeJobReply::RequestReused => "changed: request reused",
                 ChangeJobReply::NotFound => "changed: not found",
@@ -341,6 +353,18 @@ impl Coverage {
                 SetLimitReply::Repeated => "limit: repeated",
                 SetLimitReply::RequestReused => "limit: request reused",
                 SetLimitReply::NoTenant => "limit: no tenant",
+            }),
+            Reply::CalendarSet(reply) => self.see(match reply {
+                SetCalendarReply::Set { .. } => "calendar: set",
+                SetCalendarReply::Repeated => "calendar: repeated",
+                SetCalendarReply::RequestReused => "calendar: request reused",
+                SetCalendarReply::NoTenant => "calendar: no tenant",
+                SetCalendarReply::NotFound => "calendar: not found",
+                SetCalendarReply::VersionChanged { .. } => "calendar: version changed",
+                SetCalendarReply::InUse { .. } => "calendar: in use",
+                SetCalendarReply::PlanExpired => "calendar: plan expired",
+                // As rare as the same of a change, of which it is a part.
+                SetCalendarReply::LedgerBehind { .. } => "calendar: ledger behind",
             }),
             Reply::DeadLetterPurged(reply) => self.see(match reply {
                 PurgeReply::Purged => "purged: purged",

@@ -13,8 +13,9 @@ use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection, PgPool};
 use fencepost_tests::own_database;
 
 /// Every table that a command writes, but for `lease`.
-const TABLES: [&str; 14] = [
+const TABLES: [&str; 15] = [
     "concurrency_limit",
+    "calendar",
     "pause",
     "outbox_event",
     "attempt",

@@ -4,18 +4,27 @@ use std::sync::Arc;
 
 use fencepost_core::execution::{DeadLetterReason, ExecutionState};
 use fencepost_core::id::{ExecutionId, JobVersion, Occurrence, PauseId, TenantId};
-use fencepost_core::job::{HandlerName, HandlerRef, Payload};
+use fencepost_core::job::{HandlerName, HandlerRef, JobDefinition, Payload, StoredDefinition};
 use fencepost_core::pause::PauseScope;
+use fencepost_core::schedule::{Day, Days};
 use fencepost_core::store::command::{
     CancelExecution, ChangeJob, Command, CreateJob, CreateTenant, DeadLetterFilter, DeleteJob, JobChange,
     OperatorRequest, PauseChange, PurgeDeadLetter, RecordMalformed, ReplayDeadLetter, ReplayDeadLetters,
-    ReplayKey, ReplayNumber, SetLimit, SetPause, TriggerJob,
+    ReplayKey, ReplayNumber, SetCalendar, SetLimit, SetPause, TriggerJob,
 };
 use fencepost_core::store::row::{DeadLetterRow, JobRow, JobState, PauseRow};
 use fencepost_core::time::Span;
 use uuid::Uuid;
 
-use crate::universe::{Draw, definitions, tenants};
+use crate::universe::{Draw, definitions, tenants, with_calendar};
+
+/// The one calendar that definitions name.
+const HOLIDAYS: &str = "holidays";
+
+fn with_days(definition: &JobDefinition, version: u64, days: &Days) -> Arc<StoredDefinition> {
+    let exclude = definition.exclude.with(HOLIDAYS, version, days);
+    Arc::new(StoredDefinition::of(JobDefinition { exclude, ..definition.clone() }))
+}
 
 impl Draw<'_> {
     /// Of a tenant or of the key of some definitions; as often as not it is taken away again.
@@ -32,6 +41,92 @@ impl Draw<'_> {
             actor: "Zoë".into(),
             reason: "é".into(),
             node: self.node(),
+        })
+    }
+
+    /// One of few; where it names a calendar, mostly with the days that this has now.
+    fn definition(&mut self, tenant: TenantId, with_a_calendar: u32) -> Arc<StoredDefinition> {
+        let is_there = self.has_calendar(tenant);
+        if !self.chance(if is_there { with_a_calendar } else { 4 }) {
+            return Arc::clone(self.stream.pick(&definitions()));
+        }
+        let known = with_calendar();
+        let row = self.store.tables().calendars().get(&(tenant, HOLIDAYS.into()));
+        let row = row.cloned().filter(|_| self.chance(85));
+        match (known.read(), row.and_then(|row| Some((row.version, row.days?)))) {
+            (Ok(definition), Some((version, days))) if definition.exclude.names(HOLIDAYS) => {
+                with_days(definition, version, &days)
+            }
+            (_, _) => known,
+        }
+    }
+
+    fn has_calendar(&self, tenant: TenantId) -> bool {
+        let row = self.store.tables().calendars().get(&(tenant, HOLIDAYS.into()));
+        row.is_some_and(|row| row.days.is_some())
+    }
+
+    /// Whether any tenant has the calendar.
+    pub(crate) fn has_some_calendar(&self) -> bool {
+        self.store.tables().calendars().iter().any(|row| row.days.is_some())
+    }
+
+    /// Whether a job names the calendar.
+    pub(crate) fn has_naming_jobs(&self) -> bool {
+        self.store.tables().jobs().iter().any(|row| {
+            row.state == JobState::Active
+                && row.definition.read().is_ok_and(|definition| definition.exclude.names(HOLIDAYS))
+        })
+    }
+
+    /// Mostly planned on the jobs that name it; now and then it is taken away.
+    pub(crate) fn set_calendar(&mut self) -> Command {
+        let request = self.chance(40).then(|| OperatorRequest {
+            request: (*self.stream.pick(&["k1", "k2", "r2"])).into(),
+            fingerprint: Uuid::from_u128(self.stream.between(1, 2).into()),
+        });
+        let tenant = self.tenant();
+        let row = self.store.tables().calendars().get(&(tenant, HOLIDAYS.into()));
+        let known = row.map_or(0, |row| row.version);
+        let expected_version = if self.chance(90) { known } else { known + 1 };
+        let day = Day::from_number(self.stream.between(20_000, 20_003) as i32);
+        let often = if self.has_naming_jobs() { 60 } else { 85 };
+        let days = self.chance(often).then(|| Days::new(vec![day]).expect("one"));
+        let names = |row: &&JobRow| {
+            row.tenant == tenant
+                && row.state == JobState::Active
+                && row.definition.read().is_ok_and(|definition| definition.exclude.names(HOLIDAYS))
+        };
+        let naming: Vec<JobRow> = self.store.tables().jobs().iter().filter(names).cloned().collect();
+        let mut jobs = Vec::new();
+        for row in &naming {
+            let definition = row.definition.read().expect("it was read above");
+            let definition =
+                with_days(definition, expected_version + 1, days.as_ref().unwrap_or(&Days::default()));
+            let plan = self.change_of(row);
+            if self.chance(85) {
+                let expected_version = row.version;
+                let (expected_watermark, change) = (row.recorded_through, JobChange::Edit(definition));
+                let request = None;
+                jobs.push(ChangeJob {
+                    tenant,
+                    request,
+                    expected_version,
+                    expected_watermark,
+                    change,
+                    ..plan
+                });
+            }
+        }
+        Command::SetCalendar(SetCalendar {
+            tenant,
+            name: HOLIDAYS.into(),
+            expected_version,
+            jobs: if days.is_some() { jobs } else { Vec::new() },
+            days,
+            request,
+            actor: "Zoë".into(),
+            reason: "é".into(),
         })
     }
 
@@ -56,11 +151,12 @@ impl Draw<'_> {
         };
         let next_fire_time =
             self.chance(90).then(|| planned_at.plus(Span::from_millis(self.stream.between(1, 8_000))));
+        let tenant = self.tenant();
         Command::CreateJob(CreateJob {
-            tenant: self.tenant(),
+            tenant,
             job: self.job(),
             request,
-            definition: Arc::clone(self.stream.pick(&definitions())),
+            definition: self.definition(tenant, 40),
             planned_at,
             recorded_through: planned_at,
             next_fire_time,
@@ -108,7 +204,7 @@ impl Draw<'_> {
             _ => self.now.plus(Span::from_micros(1)),
         };
         let change = match self.stream.between(0, 9) {
-            0..=5 => JobChange::Edit(Arc::clone(self.stream.pick(&definitions()))),
+            0..=5 => JobChange::Edit(self.definition(row.tenant, 12)),
             6..=7 => JobChange::Pause,
             _ => JobChange::Resume,
         };
@@ -162,7 +258,7 @@ impl Draw<'_> {
             let row = self.stream.pick(&known).clone();
             (row.tenant, PauseChange::Resume { pause: row.id, at_once: 0 })
         } else {
-            let number = if self.chance(20) { self.stream.between(1, 3) } else { known.len() as u64 + 4 };
+            let number = if self.chance(30) { self.stream.between(1, 3) } else { known.len() as u64 + 4 };
             let pause = PauseId::from_u128(u128::from(number) << 64);
             (self.tenant(), PauseChange::Pause { pause, scope: self.pause_scope() })
         };

@@ -90,6 +90,7 @@ fn compare(report: &mut String, expected: &Contents, seen: &Contents) {
     table(report, "operator_request", &expected.requests, &seen.requests);
     table(report, "pause", &expected.pauses, &seen.pauses);
     table(report, "concurrency_limit", &expected.limits, &seen.limits);
+    table(report, "calendar", &expected.calendars, &seen.calendars);
     table(report, "malformed_message", &expected.malformed, &seen.malformed);
 }
 

@@ -59,6 +59,12 @@ pub(crate) fn definitions() -> [Arc<StoredDefinition>; 6] {
     .map(|text| Arc::new(StoredDefinition::from_text(text.into())))
 }
 
+/// One that names a calendar, with the days of its first version.
+pub(crate) fn with_calendar() -> Arc<StoredDefinition> {
+    let text = r#"{"schema":1,"definition":{"name":"h","handler":{"name":"noop"},"schedule":{"kind":"one_shot","at":"2030-01-01T00:00:00Z"},"exclude":[{"calendar":"holidays","version":1,"days":[]}]}}"#;
+    Arc::new(StoredDefinition::from_text(text.into()))
+}
+
 impl Draw<'_> {
     pub(crate) fn chance(&mut self, of_hundred: u32) -> bool {
         self.stream.chance(percent(of_hundred))

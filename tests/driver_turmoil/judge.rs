@@ -133,6 +133,7 @@ fn count_change(
         | Change::Request(_)
         | Change::Pause(_)
         | Change::Limit(_)
+        | Change::Calendar(_)
         | Change::Malformed(_) => {}
     }
 }

@@ -148,7 +148,8 @@ impl Atom {
             | Command::PurgeDeadLetter(_)
             | Command::SetLimit(_) => at(Span::ZERO),
             // These may leave nothing behind, or nothing with a time.
-            Command::ReadClock
+            Command::SetCalendar(_)
+            | Command::ReadClock
             | Command::ReleaseLeases(_)
             | Command::ScanDueJobs(_)
             | Command::PutOffJobs(_)
@@ -366,7 +367,8 @@ impl Apart<'_> {
             | Command::ReplayDeadLetter(_)
             | Command::ReplayDeadLetters(_)
             | Command::PurgeDeadLetter(_)
-            | Command::SetLimit(_) => self.whole(),
+            | Command::SetLimit(_)
+            | Command::SetCalendar(_) => self.whole(),
         }
     }
 

@@ -17,8 +17,8 @@ use fencepost_core::store::reference::{Choice, Picked, ReferenceStore};
 use fencepost_core::store::reply::{
     AcquireReply, CancelReply, ChangeJobReply, CreateJobReply, CreateTenantReply, DeferReply, DeleteJobReply,
     FinishReply, HoldReply, LeadershipReply, MaterialiseReply, PageReplay, PurgeReply, PutOffReply,
-    RemovalReply, RenewReply, RepairItemReply, RepairReply, ReplayReply, Reply, SetLimitReply, SetPauseReply,
-    TriggerReply,
+    RemovalReply, RenewReply, RepairItemReply, RepairReply, ReplayReply, Reply, SetCalendarReply,
+    SetLimitReply, SetPauseReply, TriggerReply,
 };
 use fencepost_core::store::row::{RefusalRow, RefusedAction, RefusedResource};
 use fencepost_core::store::tables::{Contents, RefusalKey, Tables};
@@ -48,6 +48,8 @@ pub(crate) enum Thing {
     Pauses,
     /// The limits of tenants, and whoever is counted by them.
     Limits,
+    /// The calendars of tenants.
+    Calendars,
     /// An execution's row with its attempts, outbox rows and dead letter.
     Execution(ExecutionId),
     /// A malformed message.
@@ -395,12 +397,17 @@ impl Touches {
             }
             Command::RecordMalformed(report) => nothing().write([Thing::Message(report.digest)]),
             Command::CreateTenant(ask) => nothing().write([Thing::Tenant(ask.tenant), Thing::TenantNames]),
-            Command::CreateJob(ask) => nothing().write([Thing::Tenant(ask.tenant), Thing::Job(ask.job)]),
+            Command::CreateJob(ask) => {
+                let touches = nothing().write([Thing::Tenant(ask.tenant), Thing::Job(ask.job)]);
+                touches.read(names_calendars(&ask.definition).then_some(Thing::Calendars))
+            }
             Command::ChangeJob(ask) => {
                 let requests = ask.request.iter().map(|_| Thing::Tenant(ask.tenant));
                 let touches = nothing().write([Thing::Job(ask.job)]).write(requests);
-                match ask.change {
-                    JobChange::Edit(_) => touches,
+                match &ask.change {
+                    JobChange::Edit(definition) => {
+                        touches.read(names_calendars(definition).then_some(Thing::Calendars))
+                    }
                     JobChange::Pause => touches.write([Thing::Standing(ask.job)]),
                     // What was held back is let go.
                     JobChange::Resume => {
@@ -456,11 +463,18 @@ impl Touches {
                 Some(_) | None => nothing().write(executions.all()).read(executions.jobs()),
             },
             Command::PurgeDeadLetter(ask) => nothing().write([Thing::Execution(ask.execution)]),
+            Command::SetCalendar(ask) => {
+                nothing().write(executions.jobs()).write([Thing::Calendars, Thing::Tenant(ask.tenant)])
+            }
             Command::SetLimit(ask) => {
                 nothing().write(executions.all()).write([Thing::Limits, Thing::Tenant(ask.tenant)])
             }
         }
     }
+}
+
+fn names_calendars(definition: &StoredDefinition) -> bool {
+    definition.read().is_ok_and(|definition| !definition.exclude.is_none())
 }
 
 fn refusal(node: NodeId, held: HeldLease, action: RefusedAction) -> Thing {
@@ -536,6 +550,7 @@ fn is_of_nothing(reply: &Reply) -> bool {
         }
         Reply::DeadLetterPurged(reply) => *reply != PurgeReply::Purged,
         Reply::LimitSet(reply) => *reply != SetLimitReply::Set,
+        Reply::CalendarSet(reply) => !matches!(reply, SetCalendarReply::Set { .. }),
         Reply::Leadership(reply) => matches!(reply, LeadershipReply::Held { .. }),
         Reply::Partitions { granted } => granted.is_empty(),
         _ => false,
@@ -580,6 +595,7 @@ pub(crate) fn rows_of(tables: &Tables, things: &BTreeSet<Thing>) -> Contents {
         requests: rows!(requests, |row| has(Thing::Tenant(row.tenant))),
         pauses: rows!(pauses, |_row| has(Thing::Pauses)),
         limits: rows!(limits, |_row| has(Thing::Limits)),
+        calendars: rows!(calendars, |_row| has(Thing::Calendars)),
         malformed: rows!(malformed, |row| has(Thing::Message(row.digest))),
     }
 }
@@ -645,6 +661,7 @@ pub(crate) fn kept_stamps(start: &ReferenceStore, contents: &Contents, thing: &T
         | Thing::Standing(_)
         | Thing::Pauses
         | Thing::Limits
+        | Thing::Calendars
         | Thing::Execution(_) => Kept::default(),
     }
 }
@@ -670,6 +687,7 @@ pub(crate) fn only(contents: &Contents, things: &BTreeSet<Thing>) -> Contents {
         requests: those(&contents.requests, |row| has(Thing::Tenant(row.tenant))),
         pauses: those(&contents.pauses, |_| has(Thing::Pauses)),
         limits: those(&contents.limits, |_| has(Thing::Limits)),
+        calendars: those(&contents.calendars, |_| has(Thing::Calendars)),
         malformed: those(&contents.malformed, |row| has(Thing::Message(row.digest))),
     }
 }

@@ -9,6 +9,8 @@
 mod midnight;
 #[path = "worked_cases/deadlines.rs"]
 mod deadlines;
+#[path = "worked_cases/calendars.rs"]
+mod calendars;
 #[path = "worked_cases/overlap.rs"]
 mod overlap;
 #[path = "worked_cases/pauses.rs"]

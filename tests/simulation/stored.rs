@@ -11,9 +11,9 @@ use fencepost_core::lease::LeaseResource;
 use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::OutboxId;
 use fencepost_core::store::row::{
-    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, LimitRow, MalformedRow,
-    NodeRow, OutboxRow, PauseRow, RefusalRow, RefusedAction, RefusedResource, RequestRow, SkippedRangeRow,
-    TenantRow,
+    AttemptRow, CalendarRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, LimitRow,
+    MalformedRow, NodeRow, OutboxRow, PauseRow, RefusalRow, RefusedAction, RefusedResource, RequestRow,
+    SkippedRangeRow, TenantRow,
 };
 use fencepost_core::store::tables::Contents;
 use fencepost_core::time::Timestamp;
@@ -168,6 +168,8 @@ tables! {
     Pause(PauseRow) = "pause", pauses, contents::pause, boxed, PauseId = |row| row.id;
     Limit(LimitRow) = "concurrency_limit", limits, contents::limit, boxed,
         (TenantId, Arc<str>) = |row| (row.tenant, Arc::clone(&row.key));
+    Calendar(CalendarRow) = "calendar", calendars, contents::calendar, boxed,
+        (TenantId, Arc<str>) = |row| (row.tenant, Arc::clone(&row.name));
     Malformed(MalformedRow) = "malformed_message", malformed, contents::malformed, boxed,
         Uuid = |row| row.digest;
 }

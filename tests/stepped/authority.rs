@@ -82,6 +82,7 @@ pub(crate) const fn standing(kind: CommandKind) -> Standing {
         | CommandKind::ReplayDeadLetter
         | CommandKind::ReplayDeadLetters
         | CommandKind::PurgeDeadLetter
-        | CommandKind::SetLimit => Under(Row::Operator),
+        | CommandKind::SetLimit
+        | CommandKind::SetCalendar => Under(Row::Operator),
     }
 }

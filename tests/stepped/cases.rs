@@ -3,6 +3,7 @@
 use crate::case::Case;
 
 pub(crate) mod batches;
+pub(crate) mod calendars;
 pub(crate) mod changes;
 pub(crate) mod dead_letters;
 pub(crate) mod deadlines;
@@ -30,6 +31,7 @@ pub(crate) fn all() -> Vec<Case> {
         changes::met(),
         overlap::cases(),
         limits::cases(),
+        calendars::cases(),
         failures::cases(),
         pauses::cases(),
         dead_letters::cases(),

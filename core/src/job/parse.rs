@@ -65,6 +65,7 @@ impl JobDefinition {
             return Err(too_long("/misfire_grace_ms", limits::MISFIRE_GRACE_MAX));
         }
         check_flex(self.flex, &self.schedule)?;
+        check_exclude(self)?;
         if let Some(most) =
             self.pause_after_failures.filter(|most| !(1..=limits::PAUSE_AFTER_FAILURES_MAX).contains(most))
         {
@@ -126,6 +127,23 @@ fn check_flex(flex: Span, schedule: &Schedule) -> Result<(), DefinitionError> {
             Ok(())
         }
     }
+}
+
+/// What is looked up by name later has to be one; and whoever has no fires has none to exclude.
+fn check_exclude(definition: &JobDefinition) -> Result<(), DefinitionError> {
+    let exclude = &definition.exclude;
+    if let Some((at, detail)) = exclude.fault() {
+        let pointer = at.map_or_else(|| "/exclude".to_owned(), |at| format!("/exclude/{at}"));
+        return Err(DefinitionError::at(&pointer, detail));
+    }
+    for (at, exclusion) in exclude.all().iter().enumerate() {
+        check_text(&format!("/exclude/{at}"), &exclusion.calendar)?;
+    }
+    if definition.schedule == Schedule::Manual && !exclude.is_none() {
+        let detail = "a job that runs only when it is triggered has no fires to exclude";
+        return Err(DefinitionError::at("/exclude", detail));
+    }
+    Ok(())
 }
 
 fn check_retry(retry: &RetryPolicy) -> Result<(), DefinitionError> {
@@ -308,6 +326,13 @@ mod tests {
             ),
             (with(r#","pause_after_failures":0"#), "/pause_after_failures"),
             (with(r#","pause_after_failures":1001"#), "/pause_after_failures"),
+            (with(r#","exclude":["a"]"#), "/exclude"),
+            (with(r#","exclude":"a""#), "/exclude"),
+            (with(r#","exclude":["a",1]"#), "/exclude/1"),
+            (with(r#","exclude":[{"calendar":"a","version":1,"days":[]}]"#), "/exclude/0"),
+            (with(r#","exclude":["a","b","a"]"#), "/exclude/2"),
+            (with(r#","exclude":["a","b","c","d","e"]"#), "/exclude"),
+            (with(r#","exclude":[""]"#), "/exclude/0"),
             (with(r#","flex_ms":1000"#), "/flex_ms"),
             (with(r#","flex_ms":-1"#), "/flex_ms"),
             (with(r#","flex_ms":86400001"#), "/flex_ms"),

@@ -32,6 +32,8 @@ pub enum Shape {
     Whole(u64),
     /// A span: a whole number of milliseconds.
     Millis,
+    /// A list of strings.
+    Texts,
     /// An object with these fields and no others.
     Object(&'static [Field]),
     /// An object whose field `kind` says which other fields it has.
@@ -99,6 +101,14 @@ impl Shape {
             Self::Flag => matches!(value.get(), "true" | "false"),
             Self::Whole(most) => value.get().parse::<u64>().is_ok_and(|number| number <= *most),
             Self::Millis => value.get().parse::<u64>().is_ok_and(|number| number <= MILLIS_MAX),
+            Self::Texts => match serde_json::from_str::<Vec<&RawValue>>(value.get()) {
+                Ok(items) => {
+                    let mut items = items.iter().enumerate();
+                    return items
+                        .try_for_each(|(at, item)| Self::Text.check_at(&format!("{pointer}/{at}"), item));
+                }
+                Err(_) => false,
+            },
             Self::Object(fields) => return check_fields(pointer, &members(pointer, value)?, fields),
             Self::Kinds(kinds) => return check_kind(pointer, &members(pointer, value)?, kinds),
             Self::TextByName => return check_texts(pointer, &members(pointer, value)?),
@@ -126,6 +136,7 @@ impl fmt::Display for Shape {
             Self::Flag => f.write_str("true or false"),
             Self::Whole(most) => write!(f, "a whole number from 0 to {most}"),
             Self::Millis => write!(f, "a whole number of milliseconds, at most {MILLIS_MAX}"),
+            Self::Texts => f.write_str("a list of texts"),
             Self::Object(_) | Self::Kinds(_) => f.write_str("an object"),
             Self::TextByName => f.write_str("an object of texts"),
             Self::WordsOr(words, fields) => {
@@ -317,6 +328,7 @@ pub(super) const DEFINITION: Shape = Shape::Object(&[
     Field::nullable("concurrency_key", Shape::Text),
     Field::optional("priority", Shape::Words(&["high", "normal", "low"])),
     Field::optional("flex_ms", Shape::Millis),
+    Field::optional("exclude", Shape::Texts),
     Field::nullable("pause_after_failures", WHOLE_32),
     Field::optional("overlap", Shape::Words(&["allow", "skip", "buffer_one", "cancel_running"])),
     Field::optional(

@@ -19,6 +19,9 @@
 //! of all active versions together. What is passed over is then one range per version, and those of paused versions
 //! are ranges of their own.
 //!
+//! Fires on excluded days (`exclusion`) are no part of that decision: they are passed over by the calendar, each run of
+//! days as a range of its own, and those around them run or are missed as if they were not there.
+//!
 //! A plan covers a prefix of the backlog, down to all of it: through its own last fire where the
 //! number of runs is limited. The decision is about the covered fires and nothing else, and
 //! `valid_until` is the latest store time at which the same fires, looked at again, would be
@@ -31,7 +34,6 @@ use serde::{Deserialize, Serialize};
 
 use super::timeline::{PassedOver, Timeline};
 use crate::execution::SkipReason;
-use crate::job::Standing;
 use crate::limits::FIRES_PER_PASS_MAX;
 use crate::time::{Span, Timestamp};
 
@@ -106,7 +108,7 @@ pub struct FirePlanInput<'a> {
 pub struct FirePlan {
     /// The fires that run, oldest first.
     pub fires: Vec<Timestamp>,
-    /// The fires that are passed over, ascending; at most one range per version.
+    /// The fires that are passed over, ascending; at most one range per version and run of days.
     pub skipped: Vec<SkippedRange>,
     /// The new watermark: the last fire covered, or the old watermark if none is due.
     pub recorded_through: Timestamp,
@@ -223,12 +225,13 @@ impl<'a> Backlog<'a> {
         let covered = if exhausted || next_run.is_some_and(|fire| self.is_due(fire)) {
             decided
         } else {
-            // Nothing that runs is due, so whatever a pause covers before the next that does goes along.
+            // Nothing that runs is due, so whatever a pause or a calendar covers before the next that does goes
+            // along.
             let until = next_run.map_or(input.now, |fire| input.now.min(fire.minus(INSTANT)));
-            decided.max(input.timeline.last_paused(start, until))
+            decided.max(input.timeline.last_passed_over(start, until))
         }?;
-        // Of active versions it is known; a version that was paused may yield one before.
-        let next_fire = input.timeline.next_paused_after(covered).into_iter().chain(next_run).min();
+        // Of those that run it is known; one that is passed over may come before.
+        let next_fire = input.timeline.next_passed_over(covered).into_iter().chain(next_run).min();
         let next_fire = next_fire.filter(|_| !exhausted);
         Some(FirePlan {
             skipped: self.skipped(fires.first().copied(), covered),
@@ -325,7 +328,7 @@ impl<'a> Backlog<'a> {
         }
     }
 
-    /// The missed fires before the first that runs, and what pauses cover.
+    /// The missed fires before the first that runs, and what pauses and calendars cover.
     fn skipped(&self, first_run: Option<Timestamp>, covered: Timestamp) -> Vec<SkippedRange> {
         let before_runs = first_run.map_or(Timestamp::MAX, |run| run.minus(INSTANT));
         let missed_through = self.last_missed.map(|last| last.min(before_runs));
@@ -333,10 +336,7 @@ impl<'a> Backlog<'a> {
         let range = |range: PassedOver| SkippedRange {
             from: range.from,
             through: range.through,
-            reason: match range.standing {
-                Standing::Active => SkipReason::Misfire,
-                Standing::Paused => SkipReason::Paused,
-            },
+            reason: range.reason,
         };
         ranges.into_iter().map(range).collect()
     }

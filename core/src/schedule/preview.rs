@@ -5,7 +5,7 @@ use chrono::{DateTime, FixedOffset, SecondsFormat};
 use super::cron::CronExpr;
 use super::fires::{CronFires, GapPolicy, RepeatPolicy};
 use super::zone::Zone;
-use super::{Bounds, Fire, Flex, Schedule};
+use super::{Bounds, Excluded, Fire, Flex, Schedule};
 use crate::time::{Span, Timestamp};
 
 /// The most fires that one preview shows.
@@ -23,6 +23,9 @@ pub struct PreviewedFire {
     /// When it is due, in UTC, where that is at a place in a flex window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<String>,
+    /// The calendar that excludes its day, so that it is passed over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub excluded_by: Option<String>,
 }
 
 /// The first `count` fires of an expression after an instant, at most [`PREVIEW_MAX`]; fewer where there are no more.
@@ -39,13 +42,15 @@ pub fn preview(
     fires.after(after).take(count.min(PREVIEW_MAX)).filter_map(|fire| show(&fire, zone, None)).collect()
 }
 
-/// The same for any schedule within its bounds, of which `runs` fires have run already. One without a zone is shown in
+/// The same for any schedule within its bounds, of which `runs` fires have run already; those on excluded days are
+/// marked, and no runs. One without a zone is shown in
 /// UTC, to the microsecond where its fires are not on whole seconds.
 #[must_use]
 pub fn preview_schedule(
     schedule: &Schedule,
     bounds: &Bounds,
     flex: Flex,
+    excluded: Excluded<'_>,
     runs: u64,
     after: Timestamp,
     count: usize,
@@ -53,21 +58,28 @@ pub fn preview_schedule(
     let left = bounds
         .max_runs
         .map_or(usize::MAX, |most| usize::try_from(most.saturating_sub(runs)).unwrap_or(usize::MAX));
-    let count = count.min(PREVIEW_MAX).min(left);
+    let count = count.min(PREVIEW_MAX);
     let is_within = |at: Timestamp| bounds.end.is_none_or(|end| at <= end);
     let after = bounds.start.map_or(after, |start| after.max(start.minus(Span::from_micros(1))));
     let due = |fire: Timestamp| {
         let next = || bounds.next_fire_after(schedule, fire);
         (!flex.is_none()).then(|| fire.plus(flex.offset(fire, next())))
     };
+    let mut runs = 0_usize;
+    let mut show = |fire: &Fire, zone| {
+        let by = excluded.calendar_of(fire.at).map(|known| known.calendar.to_string());
+        runs += usize::from(by.is_none());
+        let due = due(fire.at).filter(|_| by.is_none());
+        (runs <= left).then(|| Some(PreviewedFire { excluded_by: by, ..show(fire, zone, due)? }))
+    };
     if let Schedule::Cron { expr, zone, gap, repeat } = schedule {
         let fires = CronFires::new(expr, *zone, *gap, *repeat);
         let within = fires.after(after).take_while(|fire| is_within(fire.at));
-        return within.take(count).filter_map(|fire| show(&fire, *zone, due(fire.at))).collect();
+        return within.map_while(|fire| show(&fire, *zone)).flatten().take(count).collect();
     }
     let fires = core::iter::successors(schedule.next_fire_after(after), |at| schedule.next_fire_after(*at));
     let within = fires.take_while(|at| is_within(*at));
-    within.take(count).filter_map(|at| show(&Fire { at, note: None }, Zone::UTC, due(at))).collect()
+    within.map_while(|at| show(&Fire { at, note: None }, Zone::UTC)).flatten().take(count).collect()
 }
 
 fn show(fire: &Fire, zone: Zone, due: Option<Timestamp>) -> Option<PreviewedFire> {
@@ -81,6 +93,7 @@ fn show(fire: &Fire, zone: Zone, due: Option<Timestamp>) -> Option<PreviewedFire
         local: DateTime::to_rfc3339_opts(&utc.with_timezone(&offset), SecondsFormat::AutoSi, false),
         note: fire.note.map(|note| note.to_string()),
         due: due.map(|due| due.to_string()),
+        excluded_by: None,
     })
 }
 
@@ -93,7 +106,7 @@ mod tests {
     }
 
     fn utc(schedule: &Schedule, bounds: &Bounds, runs: u64, after: &str, count: usize) -> Vec<String> {
-        let shown = preview_schedule(schedule, bounds, Flex::NONE, runs, at(after), count);
+        let shown = preview_schedule(schedule, bounds, Flex::NONE, Excluded::NOTHING, runs, at(after), count);
         shown.into_iter().map(|fire| fire.utc).collect()
     }
 
@@ -125,12 +138,29 @@ mod tests {
             repeat: None,
         };
         let limited = Bounds { max_runs: Some(3), ..Bounds::default() };
-        let shown = preview_schedule(&nightly, &limited, Flex::NONE, 1, at("2026-03-27T12:00:00Z"), 9);
+        let shown = preview_schedule(
+            &nightly,
+            &limited,
+            Flex::NONE,
+            Excluded::NOTHING,
+            1,
+            at("2026-03-27T12:00:00Z"),
+            9,
+        );
         let local: Vec<&str> = shown.iter().map(|fire| fire.local.as_str()).collect();
         assert_eq!(local, ["2026-03-28T02:30:00+01:00", "2026-03-29T03:00:00+02:00"]);
         assert!(shown[0].note.is_none() && shown[1].note.is_some(), "{shown:?}");
         assert!(
-            preview_schedule(&nightly, &limited, Flex::NONE, 3, at("2026-03-27T12:00:00Z"), 9).is_empty()
+            preview_schedule(
+                &nightly,
+                &limited,
+                Flex::NONE,
+                Excluded::NOTHING,
+                3,
+                at("2026-03-27T12:00:00Z"),
+                9
+            )
+            .is_empty()
         );
     }
 }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::bug::Bug;
+use crate::execution::SkipReason;
 use crate::id::{JobId, JobVersion, Occurrence, TenantId};
 use crate::job::{JobDefinition, StoredDefinition, Unreadable};
 use crate::limits::{FIRES_PER_PASS_MAX, STORE_CALL_TIMEOUT, UNREADABLE_DELAY, WAIT_DELAY_MAX};
@@ -57,6 +58,12 @@ pub(super) fn plan(turn: &Turn<'_>, job: &DueJob, store_now: Timestamp) -> Plan 
         Ok(timeline) if turn.has(Bug::FlexIsIgnored) => {
             Plan::Record(record(turn, job, definition, &timeline.never_flexed(), store_now))
         }
+        Ok(timeline) if turn.has(Bug::CalendarsAreIgnored) => {
+            Plan::Record(record(turn, job, definition, &timeline.never_excluded(), store_now))
+        }
+        Ok(timeline) if turn.has(Bug::CalendarsGoByUtc) => {
+            Plan::Record(record(turn, job, definition, &timeline.excluded_by_utc(), store_now))
+        }
         Ok(timeline) => Plan::Record(record(turn, job, definition, &timeline, store_now)),
         Err(unreadable) => Plan::PutOff(put_off(job, &unreadable)),
     }
@@ -84,6 +91,9 @@ fn record(
         limit: FIRES_PER_PASS_MAX,
         valid_for,
     });
+    if plan.skipped.iter().any(|range| range.reason == SkipReason::Calendar) {
+        mark::hit(Mark::CalendarPassedOver);
+    }
     if turn.has(Bug::SkippedFiresGoUnrecorded) {
         plan.skipped.clear();
     }

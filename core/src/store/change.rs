@@ -6,8 +6,8 @@
 use core::hash::{Hash, Hasher};
 
 use crate::store::row::{
-    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, LimitRow, MalformedRow,
-    NodeRow, OutboxRow, PauseRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
+    AttemptRow, CalendarRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, LimitRow,
+    MalformedRow, NodeRow, OutboxRow, PauseRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
 };
 
 /// A row before and after; one of them is absent for an insert or a delete.
@@ -69,6 +69,8 @@ pub enum Change {
     Pause(Box<Delta<PauseRow>>),
     /// Of `concurrency_limit`.
     Limit(Box<Delta<LimitRow>>),
+    /// Of `calendar`.
+    Calendar(Box<Delta<CalendarRow>>),
     /// Of `malformed_message`.
     Malformed(Box<Delta<MalformedRow>>),
 }

@@ -23,6 +23,7 @@ use crate::time::{Span, Timestamp};
 mod acquire;
 mod change_job;
 mod dead_letters;
+mod set_calendar;
 mod set_limit;
 mod set_pause;
 
@@ -31,6 +32,7 @@ pub use change_job::{ChangeJob, JobChange};
 pub use dead_letters::{
     DeadLetterFilter, PurgeDeadLetter, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber,
 };
+pub use set_calendar::SetCalendar;
 pub use set_limit::SetLimit;
 pub use set_pause::{PauseChange, SetPause};
 
@@ -99,6 +101,8 @@ pub enum Command {
     PurgeDeadLetter(PurgeDeadLetter),
     /// Sets a concurrency limit, or takes it away.
     SetLimit(SetLimit),
+    /// Sets a calendar, or takes it away.
+    SetCalendar(SetCalendar),
 }
 
 /// [`Command::Heartbeat`]: upserts the node's row (`started_at` is kept), then lists live schedulers: active ones with
@@ -655,7 +659,8 @@ impl Command {
             | Self::ReplayDeadLetter(_)
             | Self::ReplayDeadLetters(_)
             | Self::PurgeDeadLetter(_)
-            | Self::SetLimit(_) => Lane::Work,
+            | Self::SetLimit(_)
+            | Self::SetCalendar(_) => Lane::Work,
         }
     }
 
@@ -694,6 +699,7 @@ impl Command {
             Self::ReplayDeadLetters(_) => CommandKind::ReplayDeadLetters,
             Self::PurgeDeadLetter(_) => CommandKind::PurgeDeadLetter,
             Self::SetLimit(_) => CommandKind::SetLimit,
+            Self::SetCalendar(_) => CommandKind::SetCalendar,
         }
     }
 }
@@ -763,6 +769,8 @@ crate::execution::named!(
         PurgeDeadLetter = "purge_dead_letter",
         /// See [`Command::SetLimit`].
         SetLimit = "set_limit",
+        /// See [`Command::SetCalendar`].
+        SetCalendar = "set_calendar",
     }
 );
 

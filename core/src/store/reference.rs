@@ -9,7 +9,8 @@
 //! - `acquire`: execution leases, their renewal, and putting off. - `finish`: the ends of runs.
 //! - `sweep`: what is found and repaired. - `operator`: tenants, jobs, triggers, cancels.
 //! - `change_job`: edits, pauses and resumes. - `dead_letters`: replays and purges.
-//! - `overlap`: who holds a job's slot, and what waits for it. - `limit`: concurrency limits.
+//! - `overlap`: who holds a job's slot, and what waits for it. - `limit`: concurrency limits. - `calendar`:
+//!   days on which jobs do not run.
 //! - `pause`: pauses of tenants and queues. - `failures`: jobs that pause themselves.
 //! - `transition`: the one way in which an execution changes its state. - `refusal`: the record of refusals.
 //!
@@ -32,6 +33,7 @@ use crate::store::tables::{Contents, RefusalKey, Tables};
 use crate::time::Timestamp;
 
 mod acquire;
+mod calendar;
 mod change_job;
 mod dead_letters;
 mod deadline;
@@ -137,6 +139,7 @@ impl ReferenceStore {
             Command::ReplayDeadLetters(ask) => Reply::DeadLettersReplayed(call.replay_dead_letters(ask)),
             Command::PurgeDeadLetter(ask) => Reply::DeadLetterPurged(call.purge_dead_letter(ask)),
             Command::SetLimit(ask) => Reply::LimitSet(call.set_limit(ask)),
+            Command::SetCalendar(ask) => Reply::CalendarSet(call.set_calendar(ask)),
         };
         call.record_refusals();
         StoreReply { now, reply }

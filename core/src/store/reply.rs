@@ -111,6 +111,8 @@ pub enum Reply {
     DeadLetterPurged(PurgeReply),
     /// To `SetLimit`.
     LimitSet(SetLimitReply),
+    /// To `SetCalendar`.
+    CalendarSet(SetCalendarReply),
 }
 
 /// Whether leadership was granted.
@@ -439,6 +441,8 @@ pub enum CreateJobReply {
     IdTaken,
     /// No such tenant.
     NoTenant,
+    /// A calendar that it names is not there, or has other days than it was planned with: read it and plan again.
+    CalendarChanged,
     /// The reading of the clock that it was planned on is too old, or ahead: read it again and plan again.
     PlanExpired,
 }
@@ -468,6 +472,8 @@ pub enum ChangeJobReply {
     },
     /// The watermark has moved, or the reading of the clock is too old or ahead: read again and plan again.
     PlanExpired,
+    /// A calendar that its definition names is not there, or has other days than it was planned with.
+    CalendarChanged,
     /// Too many versions have fires that nobody has recorded yet.
     LedgerBehind,
     /// The request id was used for something else.
@@ -642,4 +648,40 @@ pub enum SetLimitReply {
     RequestReused,
     /// No such tenant.
     NoTenant,
+}
+
+/// Whether a calendar was set.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum SetCalendarReply {
+    /// It was, or was taken away.
+    Set {
+        /// The version that this made.
+        version: u64,
+    },
+    /// It had been, by this request.
+    Repeated,
+    /// The request id was used for something else.
+    RequestReused,
+    /// No such tenant.
+    NoTenant,
+    /// There is no such calendar to be taken away.
+    NotFound,
+    /// The calendar has another version than was expected.
+    VersionChanged {
+        /// The current one; zero where there never was one.
+        current: u64,
+    },
+    /// Jobs name it, so it is not taken away.
+    InUse {
+        /// Which, ascending.
+        jobs: Vec<JobId>,
+    },
+    /// A job that names it came, went or changed, or the reading of the clock is too old or ahead: read again and plan
+    /// again.
+    PlanExpired,
+    /// Too many versions of this job have fires that nobody has recorded yet.
+    LedgerBehind {
+        /// Which.
+        job: JobId,
+    },
 }

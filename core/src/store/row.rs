@@ -20,6 +20,7 @@ use crate::lease::LeaseResource;
 use crate::limits::LIVENESS_AHEAD_MAX;
 use crate::partition::PartitionId;
 use crate::pause::PauseScope;
+use crate::schedule::Days;
 use crate::time::{Span, Timestamp};
 
 /// `tenant`: key `id`.
@@ -430,7 +431,7 @@ pub struct RequestRow {
 }
 
 impl RequestRow {
-    /// Whether it stands for a limit that was to be set like this.
+    /// Whether it stands for a limit or a calendar that was to be set like this.
     #[must_use]
     pub fn set_a_limit(&self, fingerprint: uuid::Uuid) -> bool {
         self.fingerprint == fingerprint && self.job.is_none() && self.pause.is_none()
@@ -498,6 +499,25 @@ pub struct LimitRow {
     pub key: Arc<str>,
     /// How many; `None`: any number.
     pub max_running: Option<u32>,
+    /// Who set it last.
+    pub actor: Arc<str>,
+    /// Why.
+    pub reason: Arc<str>,
+    /// When.
+    pub set_at: Timestamp,
+}
+
+/// `calendar`: key (`tenant`, `name`). A named set of days.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CalendarRow {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its version: the optimistic lock. It rises also where the calendar is taken away and set again.
+    pub version: u64,
+    /// Its days; `None`: it was taken away.
+    pub days: Option<Days>,
     /// Who set it last.
     pub actor: Arc<str>,
     /// Why.

@@ -9,8 +9,8 @@ use crate::lease::LeaseResource;
 use crate::store::change::Change;
 use crate::store::command::OutboxId;
 use crate::store::row::{
-    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, LimitRow, MalformedRow,
-    NodeRow, OutboxRow, PauseRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
+    AttemptRow, CalendarRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, LimitRow,
+    MalformedRow, NodeRow, OutboxRow, PauseRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
 };
 
 mod contents;
@@ -45,6 +45,7 @@ pub struct Tables {
     pub(in crate::store) requests: Table<RequestRow>,
     pub(in crate::store) pauses: Table<PauseRow>,
     pub(in crate::store) limits: Table<LimitRow>,
+    pub(in crate::store) calendars: Table<CalendarRow>,
     pub(in crate::store) malformed: Table<MalformedRow>,
     delivery: DeliveryIndex,
 }
@@ -67,6 +68,7 @@ impl Default for Tables {
             requests: Table::default(),
             pauses: Table::default(),
             limits: Table::default(),
+            calendars: Table::default(),
             malformed: Table::default(),
             delivery: DeliveryIndex::default(),
         }
@@ -112,6 +114,8 @@ readers! {
     pauses: PauseRow,
     /// `concurrency_limit`.
     limits: LimitRow,
+    /// `calendar`.
+    calendars: CalendarRow,
     /// `malformed_message`.
     malformed: MalformedRow,
 }

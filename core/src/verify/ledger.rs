@@ -240,6 +240,18 @@ impl JobWalk {
             seen.tallies.broke(Check::PausedIsSilent, finding);
         }
         let own = decides.and_then(|decides| decides.definition.as_deref());
+        if let Some(calendar) = own.and_then(|own| own.excluded().calendar_of(fire.fire)) {
+            let name = &*calendar.calendar;
+            let what = format!("the fire of {} was made, and the calendar {name:?} excludes it", fire.fire);
+            self.differs(
+                seen,
+                Check::NoPhantomFire,
+                Some(fire.id),
+                fire.fire,
+                fire.materialised_at,
+                (what, MADE_UP),
+            );
+        }
         if fire.skip_reason == Some(SkipReason::Overlap) && own.is_some_and(|own| !own.overlap.judges()) {
             let what = format!(
                 "the fire of {} was passed over for overlap, which version {} allows",
@@ -297,7 +309,11 @@ impl JobWalk {
         if self.is_of_its_version(&range) {
             match (range.reason, self.in_force_at(range.decided_at)) {
                 (SkipReason::Paused | SkipReason::Overlap, _) => {}
-                (SkipReason::Misfire, Some(definition)) => self.check_late(seen, range, definition),
+                (SkipReason::Calendar, _) => self.check_excluded(seen, &range),
+                (SkipReason::Misfire, Some(definition)) => {
+                    self.check_excluded(seen, &range);
+                    self.check_late(seen, range, definition);
+                }
                 (SkipReason::Misfire, None) => {
                     let what = format!("{} to {through}: the definition cannot be read", range.from);
                     seen.tallies.cannot_compare(Check::NoLostFire, lost(what));
@@ -316,7 +332,7 @@ impl JobWalk {
     /// Whether the version that a range names was in force for all of it, and stood as the reason says.
     fn is_of_its_version(&self, range: &SkippedRangeRow) -> bool {
         let standing = match range.reason {
-            SkipReason::Misfire => Standing::Active,
+            SkipReason::Misfire | SkipReason::Calendar => Standing::Active,
             SkipReason::Paused => Standing::Paused,
             // Overlap passes over executions, one by one, and no fires that were never made one.
             SkipReason::Overlap => return false,
@@ -325,6 +341,33 @@ impl JobWalk {
         let piece = self.calendar.piece(index);
         (piece.version, piece.standing) == (range.job_version, standing)
             && range.through < self.calendar.end(index)
+    }
+
+    /// All of a range lies on days that the calendars of its version exclude where that is its reason, and otherwise on
+    /// days that they do not.
+    fn check_excluded(&self, seen: &mut Seen<'_>, range: &SkippedRangeRow) {
+        let index = self.calendar.index_at(range.from);
+        let piece = index.map(|index| self.calendar.piece(index));
+        let Some((piece, definition)) = piece.and_then(|piece| Some((piece, piece.definition.as_ref()?)))
+        else {
+            return;
+        };
+        if piece.depends_on_zone_data() && &*range.zone_data != seen.zone_data.ours {
+            return;
+        }
+        let excluded = definition.excluded();
+        let is_excluded = range.reason == SkipReason::Calendar;
+        let justified = match excluded.through(range.from) {
+            Some(through) => is_excluded && range.through <= through,
+            None => !is_excluded && range.through <= excluded.closes(range.from),
+        };
+        if !justified {
+            let what = format!(
+                "{} to {} was passed over ({}), and the calendars of version {} do not say so",
+                range.from, range.through, range.reason, range.job_version.0
+            );
+            seen.tallies.broke(Check::NoLostFire, Finding::of_job(self.id(), what, LOST));
+        }
     }
 
     /// The definition whose policies decided about a backlog at an instant: that of the version in force then.

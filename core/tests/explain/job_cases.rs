@@ -10,7 +10,7 @@ use fencepost_core::store::reply::EarlierVersion;
 use fencepost_core::store::row::{JobState, JobVersionRow, SkippedRangeRow};
 use fencepost_core::time::Timestamp;
 
-use crate::rows::{JOB, TENANT, at, definition, standing, token, unreadable, with_policies};
+use crate::rows::{JOB, TENANT, at, definition, standing, token, unreadable, with_calendar, with_policies};
 
 fn recent(occurrence: Occurrence, due_at: Timestamp, state: S) -> RecentExecution {
     RecentExecution {
@@ -118,6 +118,13 @@ fn fires() -> Vec<(&'static str, JobFacts)> {
             with(standing(with_policies(r#","flex_ms":60000"#)), |facts| {
                 facts.now = at("09:01:00.002");
                 facts.partition_lease.expires_at = at("09:01:08");
+            }),
+        ),
+        (
+            "job_with_a_calendar",
+            with(standing(with_calendar("holidays", 2, &["2026-03-02", "2026-03-03"])), |facts| {
+                let skipped = skipped("08:40:00", "08:58:00");
+                facts.skipped = vec![SkippedRangeRow { reason: SkipReason::Calendar, ..skipped }];
             }),
         ),
         (

@@ -19,6 +19,7 @@ use fencepost_core::lease::LeaseResource;
 use fencepost_core::limits::HELD_RECHECK;
 use fencepost_core::partition::PartitionId;
 use fencepost_core::pause::PauseScope;
+use fencepost_core::schedule::{Day, Days};
 use fencepost_core::store::row::{
     AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobState, LeaseRow, NodeRole, NodeRow, NodeState,
     OutboxRow, PauseEnd, PauseRow, RefusalRow, RefusedAction, RefusedResource,
@@ -54,6 +55,15 @@ pub(crate) fn definition(schedule: &str, rest: &str) -> Arc<StoredDefinition> {
 /// The usual one, with other policies.
 pub(crate) fn with_policies(rest: &str) -> Arc<StoredDefinition> {
     definition(EVERY_MINUTE, rest)
+}
+
+/// The usual one, with a calendar of these days.
+pub(crate) fn with_calendar(name: &str, version: u64, days: &[&str]) -> Arc<StoredDefinition> {
+    let usual = with_policies(&format!(r#","exclude":[{name:?}]"#));
+    let days = days.iter().map(|day| Day::parse(day).expect("a date")).collect();
+    let mut definition = JobDefinition::clone(usual.read().expect("it is right"));
+    definition.exclude = definition.exclude.with(name, version, &Days::new(days).expect("few"));
+    Arc::new(StoredDefinition::of(definition))
 }
 
 /// One that no version can read.

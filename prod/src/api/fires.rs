@@ -15,6 +15,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::auth::Caller;
+use super::calendars::look_up;
 use super::problem::Problem;
 use super::query::{Parameters, json_body, path_id};
 use super::state::ApiState;
@@ -75,7 +76,8 @@ impl Ask {
             Of::Definition => (0, Flex::NONE, Some(definition.flex.as_millis()).filter(|flex| *flex > 0)),
         };
         let (schedule, bounds) = (&definition.schedule, &definition.bounds);
-        let fires = preview_schedule(schedule, bounds, flex, runs, self.after, self.count);
+        let fires =
+            preview_schedule(schedule, bounds, flex, definition.excluded(), runs, self.after, self.count);
         Json(FiresView { fires, after: self.after, tzdata: TZDATA_VERSION, flex_ms })
     }
 }
@@ -113,12 +115,13 @@ pub(super) async fn of_job(
     (status = 400, description = "A field is refused", body = Problem)))]
 pub(super) async fn of_definition(
     State(state): State<ApiState>,
-    Caller(_tenant): Caller,
+    Caller(tenant): Caller,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<FiresView>, Problem> {
     let definition = JobDefinition::parse(&json_body(&headers, body)?)?;
+    let definition = look_up(&state, tenant, &definition).await?;
     Ok(Ask::read(&state, query.as_deref()).await?.show(&definition, Of::Definition))
 }
 

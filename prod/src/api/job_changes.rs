@@ -24,6 +24,7 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use super::auth::Caller;
+use super::calendars::look_up;
 use super::jobs::{PLANS_MAX, job_view};
 use super::problem::Problem;
 use super::query::{idempotency_key, json_body, path_id};
@@ -190,11 +191,23 @@ struct Asked {
     of: Option<JobVersion>,
 }
 
+/// An edit names calendars; what is stored has their days.
+async fn with_days(state: &ApiState, asked: &Asked) -> Result<JobChange, Problem> {
+    let JobChange::Edit(stored) = &asked.change else { return Ok(asked.change.clone()) };
+    let Ok(definition) = stored.read() else { return Ok(asked.change.clone()) };
+    if definition.exclude.is_none() {
+        return Ok(asked.change.clone());
+    }
+    let definition = look_up(state, asked.tenant, definition).await?;
+    Ok(JobChange::Edit(Arc::new(StoredDefinition::of(definition))))
+}
+
 async fn change(state: &ApiState, asked: Asked) -> Result<Response, Problem> {
     for _ in 0..PLANS_MAX {
         let read = facts::job_and_clock(&state.reads, asked.tenant, asked.job).await?;
         let Some((now, row)) = read else { return Err(Problem::not_found("job", asked.job)) };
-        let planned = plan_change(&row, asked.request.clone(), asked.change.clone(), asked.by.clone(), now);
+        let change = with_days(state, &asked).await?;
+        let planned = plan_change(&row, asked.request.clone(), change, asked.by.clone(), now);
         let planned = planned.map_err(|error| match error {
             ChangeError::Definition(error) => Problem::from(error),
             ChangeError::Unreadable(why) => Problem::unreadable(&format!(
@@ -222,7 +235,8 @@ async fn change(state: &ApiState, asked: Asked) -> Result<Response, Problem> {
             (ChangeJobReply::VersionChanged { current }, Some(_)) => {
                 return Err(Problem::moved_on(current));
             }
-            (ChangeJobReply::VersionChanged { .. }, None) | (ChangeJobReply::PlanExpired, _) => {}
+            (ChangeJobReply::VersionChanged { .. }, None)
+            | (ChangeJobReply::PlanExpired | ChangeJobReply::CalendarChanged, _) => {}
             (ChangeJobReply::LedgerBehind, _) => {
                 return Err(Problem::ledger_behind(
                     "too many changes of this job have fires before them that nobody has recorded yet; try again when \

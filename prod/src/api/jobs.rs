@@ -22,6 +22,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::auth::Caller;
+use super::calendars::look_up;
 use super::job_changes::entity_tag;
 use super::problem::Problem;
 use super::query::{Cursor, Parameters, idempotency_key, json_body, path_id};
@@ -54,7 +55,8 @@ pub(super) async fn create(
     let job = JobId::from_uuid(Uuid::new_v4());
     for _ in 0..PLANS_MAX {
         let now = state.execute(&Command::ReadClock).await?.now;
-        let command = plan_create(tenant, job, request.clone(), definition.clone(), now)?;
+        let definition = look_up(&state, tenant, &definition).await?;
+        let command = plan_create(tenant, job, request.clone(), definition, now)?;
         match created(state.execute(&Command::CreateJob(command.clone())).await?.reply) {
             CreateJobReply::Created => return answer_created(&state, &command).await,
             CreateJobReply::Repeated { job } => {
@@ -67,7 +69,7 @@ pub(super) async fn create(
             // A resend of this very request whose first answer was lost.
             CreateJobReply::IdTaken => return answer_created(&state, &command).await,
             CreateJobReply::NoTenant => return Err(Problem::unauthorized("the tenant of this key is gone")),
-            CreateJobReply::PlanExpired => {}
+            CreateJobReply::PlanExpired | CreateJobReply::CalendarChanged => {}
         }
     }
     Err(Problem::unavailable("the store's clock moves on faster than a job can be planned; try again"))

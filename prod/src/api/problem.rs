@@ -101,6 +101,19 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "too-many-pauses", "Too many queues are paused", detail)
     }
 
+    /// 409: the calendar has another version than was named.
+    pub(super) fn calendar_moved_on(current: u64) -> Self {
+        let detail = format!("the calendar has version {current} by now; look at it, and set that");
+        Self::new(StatusCode::CONFLICT, "version-changed", "The calendar was set meanwhile", detail)
+            .at("/version")
+    }
+
+    /// 409: jobs name the calendar.
+    pub(super) fn calendar_in_use(jobs: &str) -> Self {
+        let detail = format!("these jobs name it, and would lose it: {jobs}; edit or delete them first");
+        Self::new(StatusCode::CONFLICT, "calendar-in-use", "The calendar is in use", detail)
+    }
+
     /// 412: the job has another version than the one that was edited.
     pub(super) fn moved_on(current: JobVersion) -> Self {
         let detail = format!(

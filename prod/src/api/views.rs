@@ -63,6 +63,20 @@ pub(super) fn optional_instant<S: Serializer>(
     }
 }
 
+/// A definition as people write it: calendars by their names, whatever days they have.
+fn as_written<S: Serializer>(
+    definition: &Option<Arc<JobDefinition>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match definition {
+        Some(known) if !known.exclude.is_none() => {
+            let exclude = known.exclude.by_name();
+            JobDefinition { exclude, ..JobDefinition::clone(known) }.serialize(serializer)
+        }
+        other => other.serialize(serializer),
+    }
+}
+
 /// A job, as the API shows it.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct JobView {
@@ -88,6 +102,7 @@ pub(super) struct JobView {
     recorded_through: Timestamp,
     runs: i64,
     /// Null where this version cannot read it; then `unreadable` says why.
+    #[serde(serialize_with = "as_written")]
     #[schema(value_type = Option<Object>)]
     definition: Option<Arc<JobDefinition>>,
     unreadable: Option<UnreadableView>,

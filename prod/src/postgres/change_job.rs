@@ -1,10 +1,10 @@
 //! Jobs edited, paused and resumed.
 //!
-//! The job's row is locked first, so a materialisation either was there before, and has moved the watermark, or finds
+//! The job's row is locked first (after the calendars that an edit names), so a materialisation either was there before, and has moved the watermark, or finds
 //! the version changed. Everything else is looked at after that, with a new snapshot. A resume locks what the pause
 //! held back, by id, before it reads the clock.
 
-use fencepost_core::id::JobVersion;
+use fencepost_core::id::{JobId, JobVersion};
 use fencepost_core::limits::{PLAN_AGE_MAX, UNRECORDED_VERSIONS_MAX};
 use fencepost_core::store::command::{ChangeJob, JobChange};
 use fencepost_core::store::reply::{ChangeJobReply, Reply, StoreReply};
@@ -12,6 +12,7 @@ use fencepost_core::store::row::JobRow;
 use fencepost_core::time::Timestamp;
 use sqlx::{Connection, PgConnection};
 
+use super::calendars;
 use super::context::{Context, micros};
 use super::fault::Fault;
 use super::notifications::notify;
@@ -19,13 +20,45 @@ use super::outbox::stored_partition;
 use super::read;
 
 /// What a change is decided by.
-struct Columns {
-    version: i64,
-    state: String,
-    standing: String,
-    standing_since: i64,
-    recorded_through: i64,
-    partition: i16,
+pub(super) struct Columns {
+    pub(super) version: i64,
+    pub(super) state: String,
+    pub(super) standing: String,
+    pub(super) standing_since: i64,
+    pub(super) recorded_through: i64,
+    pub(super) partition: i16,
+}
+
+/// A change of a job that is locked, is as the change was planned on, and changes with others or not at all.
+pub(super) struct Planned<'a> {
+    plan: &'a ChangeJob,
+    job: &'a Columns,
+}
+
+impl<'a> Planned<'a> {
+    /// `None` where the job is not as it was planned on.
+    pub(super) fn new(plan: &'a ChangeJob, job: &'a Columns, at: Timestamp) -> Option<Self> {
+        let is_timely = plan.planned_at <= at && plan.planned_at.plus(PLAN_AGE_MAX) >= at;
+        let stands = job.version == i64::from(plan.expected_version.0)
+            && job.recorded_through == plan.expected_watermark.as_micros();
+        (is_timely && stands).then_some(Self { plan, job })
+    }
+
+    /// Which job.
+    pub(super) const fn job(&self) -> JobId {
+        self.plan.job
+    }
+
+    /// Whether as many versions as may be decide about what follows the watermark.
+    pub(super) async fn is_behind(&self, conn: &mut PgConnection) -> Result<bool, Fault> {
+        let decides_later = self.plan.recorded_through.next() < self.plan.effective_from;
+        Ok(decides_later && is_behind(conn, self.plan, self.job).await?)
+    }
+
+    /// Writes it.
+    pub(super) async fn write(&self, conn: &mut PgConnection, now: i64) -> Result<(), Fault> {
+        write(conn, self.plan, self.job, now).await
+    }
 }
 
 pub(super) async fn change(
@@ -44,6 +77,10 @@ async fn change_within(
     conn: &mut PgConnection,
     ask: &ChangeJob,
 ) -> Result<(i64, ChangeJobReply), Fault> {
+    let has_calendars = match &ask.change {
+        JobChange::Edit(definition) => calendars::share(conn, ask.tenant, definition).await?,
+        JobChange::Pause | JobChange::Resume => true,
+    };
     let job = sqlx::query_as!(
         Columns,
         "SELECT version, state, standing, standing_since, recorded_through, partition
@@ -77,6 +114,9 @@ async fn change_within(
     let is_timely = ask.planned_at <= at && ask.planned_at.plus(PLAN_AGE_MAX) >= at;
     if !is_timely || job.recorded_through != ask.expected_watermark.as_micros() {
         return reply(ChangeJobReply::PlanExpired);
+    }
+    if !has_calendars {
+        return reply(ChangeJobReply::CalendarChanged);
     }
     if ask.recorded_through.next() < ask.effective_from && is_behind(conn, ask, &job).await? {
         return reply(ChangeJobReply::LedgerBehind);
@@ -178,11 +218,16 @@ async fn write(conn: &mut PgConnection, ask: &ChangeJob, job: &Columns, now: i64
         JobChange::Edit(definition) => definition.deadline().map(micros),
         JobChange::Pause | JobChange::Resume => None,
     };
+    let calendars = match &ask.change {
+        JobChange::Edit(definition) => calendars::names(definition),
+        JobChange::Pause | JobChange::Resume => None,
+    };
     sqlx::query!(
         "WITH changed AS (
            UPDATE job SET version = $2, standing = $3, standing_since = $4, definition = coalesce($5, definition),
              effective_from = $6, recorded_through = $7, next_fire_time = $8::int8,
              next_try_at = coalesce($8::int8 + $12::int8, next_try_at),
+             calendars = CASE WHEN $5 IS NULL THEN calendars ELSE $15::text[] END,
              unreadable_reason = CASE WHEN $5 IS NULL THEN unreadable_reason END,
              unreadable_schema = CASE WHEN $5 IS NULL THEN unreadable_schema END,
              unreadable_zone_data = CASE WHEN $5 IS NULL THEN unreadable_zone_data END
@@ -210,6 +255,7 @@ async fn write(conn: &mut PgConnection, ask: &ChangeJob, job: &Columns, now: i64
         key,
         pause_after,
         deadline,
+        calendars.as_deref(),
     )
     .execute(&mut *conn)
     .await?;

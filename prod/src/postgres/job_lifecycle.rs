@@ -12,13 +12,14 @@ use fencepost_core::store::reply::{CreateJobReply, DeleteJobReply, Reply, StoreR
 use fencepost_core::time::Timestamp;
 use sqlx::{Connection, PgConnection};
 
+use super::calendars;
 use super::context::{Context, micros};
 use super::fault::Fault;
 use super::notifications::notify;
 use super::outbox::stored_partition;
 use super::read;
 
-/// Checked in this order: the tenant, the request id, the job id, the age of the plan. Whoever inserts the same
+/// Checked in this order: the tenant, the request id, the job id, the calendars, the age of the plan. Whoever inserts the same
 /// request or job at the same time is waited for, and then met.
 pub(super) async fn create(
     cx: &Context<'_>,
@@ -36,6 +37,7 @@ async fn create_within(
     conn: &mut PgConnection,
     ask: &CreateJob,
 ) -> Result<(i64, CreateJobReply), Fault> {
+    let has_calendars = calendars::share(conn, ask.tenant, &ask.definition).await?;
     let known = sqlx::query!(
         r#"SELECT EXISTS (SELECT FROM tenant WHERE id = $1) AS "has_tenant!",
              EXISTS (SELECT FROM job WHERE id = $2) AS "has_job!",
@@ -60,6 +62,9 @@ async fn create_within(
     }
     if known.has_job {
         return reply(CreateJobReply::IdTaken);
+    }
+    if !has_calendars {
+        return reply(CreateJobReply::CalendarChanged);
     }
     let at = Timestamp::from_micros(now);
     if ask.planned_at > at || ask.planned_at.plus(PLAN_AGE_MAX) < at {
@@ -88,11 +93,12 @@ async fn insert_job(conn: &mut PgConnection, ask: &CreateJob, now: i64) -> Resul
         }
     }
     let partition = stored_partition(PartitionId::of(ask.job).number());
+    let calendars = calendars::names(&ask.definition);
     let done = sqlx::query!(
         "INSERT INTO job (id, tenant, partition, version, state, standing, standing_since, definition, effective_from,
-           recorded_through, next_fire_time, next_try_at, runs, created_at)
+           recorded_through, next_fire_time, next_try_at, runs, created_at, calendars)
          VALUES ($1, $2, $3, $4, 'active', 'active', $4, $5, $6::int8, $7, $8::int8,
-           coalesce($8::int8 + $9::int8, $6::int8), 0, $6::int8)
+           coalesce($8::int8 + $9::int8, $6::int8), 0, $6::int8, $10::text[])
          ON CONFLICT (id) DO NOTHING",
         ask.job.as_uuid(),
         ask.tenant.as_uuid(),
@@ -103,6 +109,7 @@ async fn insert_job(conn: &mut PgConnection, ask: &CreateJob, now: i64) -> Resul
         ask.recorded_through.as_micros(),
         ask.next_fire_time.map(Timestamp::as_micros),
         ask.next_flex.as_i64(),
+        calendars.as_deref(),
     )
     .execute(&mut *conn)
     .await?;

@@ -72,6 +72,7 @@ pub(super) fn check(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) ->
         }
         ChangeJobReply::PlanExpired
         | ChangeJobReply::LedgerBehind
+        | ChangeJobReply::CalendarChanged
         | ChangeJobReply::RequestReused
         | ChangeJobReply::NotFound => changes.is_empty(),
     };

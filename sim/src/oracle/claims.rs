@@ -29,9 +29,10 @@ pub(super) fn check(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) ->
                 mirror.jobs.get(job).is_some_and(|row| row.tenant == ask.tenant)
             }
             CreateJobReply::IdTaken => mirror.jobs.contains_key(&ask.job),
-            CreateJobReply::RequestReused | CreateJobReply::NoTenant | CreateJobReply::PlanExpired => {
-                changes.is_empty()
-            }
+            CreateJobReply::RequestReused
+            | CreateJobReply::NoTenant
+            | CreateJobReply::CalendarChanged
+            | CreateJobReply::PlanExpired => changes.is_empty(),
         },
         (Command::DeleteJob(ask), Reply::JobDeleted(reply)) => {
             let state = mirror.jobs.get(&ask.job).map(|row| row.state);

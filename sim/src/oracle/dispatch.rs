@@ -125,6 +125,7 @@ pub(super) fn check_atomic(
             | Change::Request(_)
             | Change::Pause(_)
             | Change::Limit(_)
+            | Change::Calendar(_)
             | Change::Malformed(_) => {}
         }
     }

@@ -29,7 +29,8 @@ pub(super) fn check(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) ->
     for change in changes {
         let Change::JobVersion(delta) = change else { continue };
         let Some(row) = &delta.after else { continue };
-        let by_operator = matches!(commit.command, Command::CreateJob(_) | Command::ChangeJob(_));
+        let by_operator =
+            matches!(commit.command, Command::CreateJob(_) | Command::ChangeJob(_) | Command::SetCalendar(_));
         if !by_operator && !failed.contains(&row.job) {
             return Err(commit.broke(Invariant::NoLostFire, || {
                 format!("a job was changed by nobody, and nothing of it failed: {}", Brief(row))

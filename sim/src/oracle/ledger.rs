@@ -16,6 +16,7 @@ use fencepost_core::time::{Span, Timestamp};
 
 use super::Commit;
 use super::brief::Brief;
+use super::calendars::excludes;
 use super::fires::{Fires, NextFire};
 use super::invariant::Invariant;
 use super::leases::check_authority;
@@ -60,6 +61,9 @@ impl Ledger {
             return Err(commit.broke(Invariant::PausedIsSilent, || {
                 format!("{fire} of {} became an execution, and the job was paused then", row.job)
             }));
+        }
+        if excludes(&definition, fire) {
+            return Err(phantom("a calendar excludes its day"));
         }
         if row.job_version != version.version {
             return Err(phantom("it was made under a version that does not decide about it"));
@@ -129,14 +133,19 @@ impl Ledger {
         let unjustified = match (range.reason, version.standing) {
             (SkipReason::Misfire, Standing::Active) => {
                 let on_time = |fire: &&Timestamp| {
-                    !is_missed(&in_force, self.due(mirror, range.job, **fire), commit.latest)
+                    excludes(&definition, **fire)
+                        || !is_missed(&in_force, self.due(mirror, range.job, **fire), commit.latest)
                 };
                 fires.iter().find(on_time)
             }
             (SkipReason::Paused, Standing::Paused) => None,
+            (SkipReason::Calendar, Standing::Active) => {
+                fires.iter().find(|fire| !excludes(&definition, **fire))
+            }
             // Overlap passes over executions, and no fire that was never made one.
             (SkipReason::Overlap, _) => fires.first(),
-            (SkipReason::Misfire, Standing::Paused) | (SkipReason::Paused, Standing::Active) => fires.first(),
+            (SkipReason::Misfire | SkipReason::Calendar, Standing::Paused)
+            | (SkipReason::Paused, Standing::Active) => fires.first(),
         };
         if let Some(fire) = unjustified {
             return Err(commit.broke(Invariant::NoLostFire, || {

@@ -12,7 +12,7 @@ use fencepost_core::job::Standing;
 use fencepost_core::store::change::{Change, Delta};
 use fencepost_core::store::command::OutboxId;
 use fencepost_core::store::row::{
-    DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LimitRow, OutboxRow, PauseRow,
+    CalendarRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LimitRow, OutboxRow, PauseRow,
 };
 use fencepost_core::time::Timestamp;
 
@@ -39,6 +39,7 @@ pub(super) struct Mirror {
     /// Pauses of tenants and queues that stand.
     pub(super) paused: BTreeMap<PauseId, PauseRow>,
     pub(super) limits: BTreeMap<(TenantId, Arc<str>), LimitRow>,
+    pub(super) calendars: BTreeMap<(TenantId, Arc<str>), CalendarRow>,
 }
 
 impl Mirror {
@@ -75,6 +76,7 @@ impl Mirror {
                 }
             }
             Change::Limit(delta) => put(&mut self.limits, delta, |row| (row.tenant, row.key.clone())),
+            Change::Calendar(delta) => put(&mut self.calendars, delta, |row| (row.tenant, row.name.clone())),
             Change::Tenant(_)
             | Change::Node(_)
             | Change::Attempt(_)
@@ -149,6 +151,7 @@ impl Mirror {
                 differs(&self.outbox, delta, id)
             }
             Change::Limit(delta) => differs(&self.limits, delta, |row| (row.tenant, row.key.clone())),
+            Change::Calendar(delta) => differs(&self.calendars, delta, |row| (row.tenant, row.name.clone())),
             Change::Tenant(_)
             | Change::Node(_)
             | Change::Attempt(_)

@@ -115,6 +115,7 @@ fn check_dead_letters(commit: &Commit<'_>, mirror: &Mirror, changes: &[Change]) 
             | Change::Request(_)
             | Change::Pause(_)
             | Change::Limit(_)
+            | Change::Calendar(_)
             | Change::Malformed(_) => {}
         }
     }
@@ -218,7 +219,8 @@ fn refusals(commit: &Commit<'_>) -> u64 {
         | Reply::DeadLetterReplayed(_)
         | Reply::DeadLettersReplayed(_)
         | Reply::DeadLetterPurged(_)
-        | Reply::LimitSet(_) => 0,
+        | Reply::LimitSet(_)
+        | Reply::CalendarSet(_) => 0,
     }
 }
 
@@ -257,6 +259,7 @@ fn tenant_of(command: &Command) -> Option<TenantId> {
         Command::ReplayDeadLetters(ask) => Some(ask.tenant),
         Command::PurgeDeadLetter(ask) => Some(ask.tenant),
         Command::SetLimit(ask) => Some(ask.tenant),
+        Command::SetCalendar(ask) => Some(ask.tenant),
         _ => None,
     }
 }
@@ -358,6 +361,7 @@ fn tenants_in(change: &Change) -> Vec<TenantId> {
         Change::Request(delta) => both(delta, |row| row.tenant),
         Change::Pause(delta) => both(delta, |row| row.tenant),
         Change::Limit(delta) => both(delta, |row| row.tenant),
+        Change::Calendar(delta) => both(delta, |row| row.tenant),
         Change::Tenant(_)
         | Change::Lease(_)
         | Change::Node(_)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fencepost_core::job::{HandlerRef, JobDefinition};
+use fencepost_core::schedule::Days;
 use fencepost_core::store::command::ReplayKey;
 use serde::{Deserialize, Serialize};
 
@@ -125,6 +126,15 @@ pub enum Action {
         key: Option<Arc<str>>,
         /// How many; any number, where none is given.
         max_running: Option<u32>,
+    },
+    /// Set a calendar, or take it away.
+    SetCalendar {
+        /// Whose: a place in the plan's tenants.
+        tenant: u8,
+        /// Its name.
+        name: Arc<str>,
+        /// Its days; taken away, where none are given.
+        days: Option<Days>,
     },
     /// Delete a job.
     Delete {

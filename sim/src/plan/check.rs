@@ -86,6 +86,7 @@ fn check(plan: &Plan) -> Result<(), PlanError> {
             | Action::PauseWork { tenant, .. }
             | Action::ResumeWork { tenant, .. }
             | Action::SetLimit { tenant, .. }
+            | Action::SetCalendar { tenant, .. }
                 if usize::from(*tenant) >= plan.tenants.len() =>
             {
                 return Err(wrong(format!("actions[{at}]"), "no such tenant"));
@@ -96,6 +97,7 @@ fn check(plan: &Plan) -> Result<(), PlanError> {
             | Action::Replay { .. }
             | Action::ReplayAll { .. }
             | Action::SetLimit { .. }
+            | Action::SetCalendar { .. }
             | Action::Purge { .. } => {}
         }
     }

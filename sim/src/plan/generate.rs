@@ -4,6 +4,7 @@
 //! draw in one part leaves the others of every seed as they were.
 
 mod calendar;
+mod calendars;
 mod faults;
 mod job_changes;
 mod jobs;
@@ -48,6 +49,9 @@ fn expand(seed: u64, profile: Profile, swarm: &swarm::Swarm) -> Plan {
     let count = sizes.jobs + stream("plan/job-count").below(sizes.more_jobs + 1);
     let mut jobs = jobs::draw(&mut stream("plan/jobs"), count as usize, &day, heal_at, swarm, outside.len());
     jobs::bound(&mut stream("plan/deadlines"), &mut jobs);
+    if swarm.has(FaultKind::OperatorCalendars) {
+        calendars::name(&mut stream("plan/jobs/calendars"), &mut jobs);
+    }
     priorities::assign(seed, &mut jobs);
     priorities::rush(seed, &day, heal_at, &mut jobs, &mut workers);
     let ground = operators::Ground { jobs: &jobs, day: &day, heal_at, swarm };

@@ -24,6 +24,7 @@ pub(super) fn without_jobs(plan: &Plan, gone: &[bool]) -> Option<Plan> {
             | Action::PauseWork { .. }
             | Action::ResumeWork { .. }
             | Action::SetLimit { .. }
+            | Action::SetCalendar { .. }
             | Action::Replay { .. }
             | Action::ReplayAll { .. }
             | Action::Purge { .. } => action.what.clone(),

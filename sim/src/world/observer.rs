@@ -118,6 +118,7 @@ impl Observer {
                 | Change::Request(_)
                 | Change::Pause(_)
                 | Change::Limit(_)
+                | Change::Calendar(_)
                 | Change::Malformed(_) => {}
             }
         }

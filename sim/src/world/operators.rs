@@ -4,19 +4,23 @@
 //! A job is created as the API creates one: read the store's clock, plan on that reading, send the plan, and
 //! begin anew where the store finds the plan too old.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use fencepost_core::calendar_plan::{CalendarChange, plan_calendar, with_calendars};
 use fencepost_core::id::{ExecutionId, JobId, NodeId, Occurrence, PauseId, TenantId};
 use fencepost_core::job::{HandlerRef, JobDefinition, StoredDefinition};
 use fencepost_core::job_plan::{ChangedBy, plan_change, plan_create};
 use fencepost_core::pause::PauseScope;
+use fencepost_core::schedule::Days;
 use fencepost_core::store::StoreOutcome;
 use fencepost_core::store::command::{
     CancelExecution, ChangeJob, Command, CreateJob, DeadLetterFilter, DeleteJob, JobChange, OperatorRequest,
-    PauseChange, PurgeDeadLetter, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber, SetLimit,
-    SetPause, TriggerJob,
+    PauseChange, PurgeDeadLetter, ReplayDeadLetter, ReplayDeadLetters, ReplayKey, ReplayNumber, SetCalendar,
+    SetLimit, SetPause, TriggerJob,
 };
-use fencepost_core::store::reply::{ChangeJobReply, CreateJobReply, Reply, StoreReply};
+use fencepost_core::store::reply::{ChangeJobReply, CreateJobReply, Reply, SetCalendarReply, StoreReply};
+use fencepost_core::store::row::JobState;
 use fencepost_core::time::{Span, Timestamp};
 use uuid::Uuid;
 
@@ -64,6 +68,7 @@ impl World<'_> {
                 Hearing::At(self.now),
             );
         }
+        self.set_up_calendars(task);
         let now = self.store_clock.read(self.now);
         for index in 0..self.plan.jobs.len() {
             let job = JobIndex(index as u16);
@@ -85,7 +90,8 @@ impl World<'_> {
         });
         match &spec.definition {
             Definition::Readable(definition) => {
-                plan_create(tenant, job, request, (**definition).clone(), now).ok().map(Command::CreateJob)
+                let definition = self.with_calendars(tenant, definition)?;
+                plan_create(tenant, job, request, definition, now).ok().map(Command::CreateJob)
             }
             Definition::Text(text) => {
                 self.counts.count(FaultKind::UnreadableDefinition);
@@ -102,6 +108,62 @@ impl World<'_> {
                 }))
             }
         }
+    }
+
+    /// A definition with the days that its calendars have now; `None` where one is not there.
+    fn with_calendars(&self, tenant: TenantId, definition: &JobDefinition) -> Option<JobDefinition> {
+        let find = |name: &str| self.calendars.get(&(tenant, name.into()));
+        with_calendars(definition.clone(), find).ok()
+    }
+
+    /// The calendars that jobs name, without any day yet.
+    fn set_up_calendars(&mut self, task: u16) {
+        let mut named = BTreeSet::new();
+        for job in &self.plan.jobs {
+            let Definition::Readable(definition) = &job.definition else { continue };
+            let tenant = self.plan.tenants[usize::from(job.tenant)];
+            named.extend(definition.exclude.all().iter().map(|known| (tenant, known.calendar.clone())));
+        }
+        for (tenant, name) in named {
+            let command = Command::SetCalendar(SetCalendar {
+                tenant,
+                name,
+                expected_version: 0,
+                days: Some(Days::default()),
+                jobs: Vec::new(),
+                request: None,
+                actor: "whoever set it up".into(),
+                reason: "as planned".into(),
+            });
+            self.commit(Caller::Operator { task }, &command, Hearing::At(self.now));
+        }
+    }
+
+    /// A calendar is set, planned on the jobs that name it as they stand.
+    fn calendar(&self, action: u16, now: Timestamp) -> Option<Command> {
+        let Action::SetCalendar { tenant, name, days } = &self.plan.actions[usize::from(action)].what else {
+            return None;
+        };
+        let tenant = self.plan.tenants[usize::from(*tenant)];
+        let expected_version = self.calendars.get(&(tenant, name.clone())).map_or(0, |row| row.version);
+        let change = CalendarChange {
+            tenant,
+            name: name.clone(),
+            expected_version,
+            days: days.clone(),
+            request: Some(OperatorRequest {
+                request: format!("calendar {action}").into(),
+                fingerprint: Uuid::from_u128(u128::from(action) ^ 5),
+            }),
+            actor: format!("operator {action}").into(),
+            reason: "as planned".into(),
+        };
+        let naming = self.jobs.values().filter(|job| {
+            job.tenant == tenant
+                && job.state == JobState::Active
+                && job.definition.read().is_ok_and(|definition| definition.exclude.names(name))
+        });
+        plan_calendar(change, naming, now).ok().map(Command::SetCalendar)
     }
 
     fn tenant_of(&self, job: JobIndex) -> TenantId {
@@ -127,6 +189,7 @@ impl World<'_> {
                 FaultKind::OperatorHolds
             }
             (Authority::Owner, Action::SetLimit { .. }) => FaultKind::OperatorLimits,
+            (Authority::Owner, Action::SetCalendar { .. }) => FaultKind::OperatorCalendars,
             (Authority::Owner, Action::Delete { .. }) => FaultKind::OperatorDeletes,
             (Authority::Owner, Action::Replay { .. }) => FaultKind::OperatorReplays,
             (Authority::Owner, Action::ReplayAll { .. }) => FaultKind::OperatorReplaysAll,
@@ -144,6 +207,7 @@ impl World<'_> {
             | Action::PauseWork { .. }
             | Action::ResumeWork { .. }
             | Action::SetLimit { .. }
+            | Action::SetCalendar { .. }
             | Action::Delete { .. } => false,
         };
         if needs_dead_letter && self.dead.is_empty() {
@@ -170,9 +234,11 @@ impl World<'_> {
         let spec = &self.plan.actions[usize::from(action)];
         let asks = |job| self.authority(self.tenant_of(job), spec.under);
         match &spec.what {
-            Action::Create { .. } | Action::Edit { .. } | Action::Pause { .. } | Action::Resume { .. } => {
-                Some(Command::ReadClock)
-            }
+            Action::Create { .. }
+            | Action::Edit { .. }
+            | Action::Pause { .. }
+            | Action::Resume { .. }
+            | Action::SetCalendar { .. } => Some(Command::ReadClock),
             Action::Trigger { job, key } => Some(self.trigger(asks(*job), *job, key)),
             Action::CancelNewest { job } => {
                 let execution = (*self.newest.get(job.index())?)?;
@@ -260,7 +326,8 @@ impl World<'_> {
         let spec = &self.plan.actions[usize::from(action)];
         let (job, change) = match &spec.what {
             Action::Edit { job, to } => {
-                (*job, JobChange::Edit(Arc::new(StoredDefinition::of(JobDefinition::clone(to)))))
+                let to = self.with_calendars(self.tenant_of(*job), to)?;
+                (*job, JobChange::Edit(Arc::new(StoredDefinition::of(to))))
             }
             Action::Pause { job } => (*job, JobChange::Pause),
             Action::Resume { job } => (*job, JobChange::Resume),
@@ -271,6 +338,7 @@ impl World<'_> {
             | Action::PauseWork { .. }
             | Action::ResumeWork { .. }
             | Action::SetLimit { .. }
+            | Action::SetCalendar { .. }
             | Action::Delete { .. }
             | Action::Replay { .. }
             | Action::ReplayAll { .. }
@@ -278,7 +346,7 @@ impl World<'_> {
         };
         match (&reply.reply, &change) {
             (Reply::Clock, _) => {}
-            (Reply::JobChanged(ChangeJobReply::PlanExpired), _)
+            (Reply::JobChanged(ChangeJobReply::PlanExpired | ChangeJobReply::CalendarChanged), _)
             | (
                 Reply::JobChanged(ChangeJobReply::VersionChanged { .. }),
                 JobChange::Pause | JobChange::Resume,
@@ -366,9 +434,17 @@ impl World<'_> {
         self.tasks[usize::from(task)].pages += 1;
         let next = match (&self.plan.actions[usize::from(action)].what, &reply.reply) {
             (Action::Create { job }, Reply::Clock) => self.creation(*job, reply.now),
-            (Action::Create { .. }, Reply::JobCreated(CreateJobReply::PlanExpired)) => {
-                Some(Command::ReadClock)
-            }
+            (
+                Action::Create { .. },
+                Reply::JobCreated(CreateJobReply::PlanExpired | CreateJobReply::CalendarChanged),
+            ) => Some(Command::ReadClock),
+            (Action::SetCalendar { .. }, reply_to_it) => match reply_to_it {
+                Reply::Clock => self.calendar(action, reply.now),
+                Reply::CalendarSet(
+                    SetCalendarReply::PlanExpired | SetCalendarReply::VersionChanged { .. },
+                ) => Some(Command::ReadClock),
+                _ => None,
+            },
             (Action::ReplayAll { .. }, _) => self.next_page(task, &reply),
             (Action::Edit { .. } | Action::Pause { .. } | Action::Resume { .. }, _) => {
                 self.next_of_change(action, &reply)

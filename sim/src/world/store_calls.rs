@@ -306,6 +306,7 @@ const fn writes(command: &Command) -> bool {
         | Command::ReplayDeadLetter(_)
         | Command::ReplayDeadLetters(_)
         | Command::PurgeDeadLetter(_)
-        | Command::SetLimit(_) => true,
+        | Command::SetLimit(_)
+        | Command::SetCalendar(_) => true,
     }
 }

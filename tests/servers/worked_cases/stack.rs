@@ -171,6 +171,10 @@ impl Stack {
         self.ask(Method::DELETE, path, Value::Null).await
     }
 
+    pub(crate) async fn delete_saying(&self, path: &str, body: Value) -> (u16, Value) {
+        self.ask(Method::DELETE, path, body).await
+    }
+
     /// Creates a job.
     pub(crate) async fn job(&self, definition: Value) -> Uuid {
         let (status, made) = self.post("/v1/jobs", definition).await;

@@ -39,6 +39,13 @@ Future {
         "Fires at {at} ({local}), due at {due_at} in a flex window of {}{}.", in_words(flex),
         note.as_ref().map(|note| format!(": {note}")).unwrap_or_default(),
     );
+    /// A fire to come that is passed over, since a calendar excludes its day; `note` as above.
+    ExcludedFire = "next_fire_excluded" {
+        at: String, local: String, calendar: String, note: Option<String>,
+    } => format!(
+        "The fire of {at} ({local}) is passed over: the calendar {calendar:?} excludes its day{}.",
+        note.as_ref().map(|note| format!("; {note}")).unwrap_or_default(),
+    );
     /// It was deleted and never fires again.
     Deleted = "never_deleted" {
         at: Timestamp,
@@ -99,17 +106,24 @@ pub(super) fn of(facts: &JobFacts, backlog: Option<&backlog::Found>) -> Vec<Stat
     let after = facts.now.max(job.recorded_through);
     let next = {
         let flex = Flex::of(job.id, definition.flex);
-        preview_schedule(&definition.schedule, &definition.bounds, flex, runs, after, EXPLAINED_FIRES_MAX)
+        let (schedule, bounds, excluded) = (&definition.schedule, &definition.bounds, definition.excluded());
+        preview_schedule(schedule, bounds, flex, excluded, runs, after, EXPLAINED_FIRES_MAX)
     };
     if next.is_empty() && plan.is_none() {
         told.push(never(facts, &definition.schedule, &definition.bounds).into());
     }
-    told.extend(next.into_iter().map(|fire| match fire.due {
-        Some(due_at) => {
+    told.extend(next.into_iter().map(|fire| match (fire.due, fire.excluded_by) {
+        (_, Some(calendar)) => {
+            let (at, local, note) = (fire.utc, fire.local, fire.note);
+            Statement::from(Future::ExcludedFire { at, local, calendar, note })
+        }
+        (Some(due_at), None) => {
             let (at, local, note) = (fire.utc, fire.local, fire.note);
             Statement::from(Future::FlexedFire { at, local, due_at, flex: definition.flex, note })
         }
-        None => Statement::from(Future::NextFire { at: fire.utc, local: fire.local, note: fire.note }),
+        (None, None) => {
+            Statement::from(Future::NextFire { at: fire.utc, local: fire.local, note: fire.note })
+        }
     }));
     told
 }

@@ -9,6 +9,7 @@ use crate::fencing::FencingToken;
 use crate::id::{ExecutionId, JobVersion, Occurrence};
 use crate::job::Standing;
 use crate::limits::EXPLAINED_LEDGER_MAX;
+use crate::schedule::Exclusion;
 use crate::store::row::{JobState, JobVersionRow, SkippedRangeRow};
 use crate::time::Timestamp;
 
@@ -52,6 +53,22 @@ Past {
         },
         paused_at.map(|at| format!(" at {at}")).unwrap_or_default(),
         StandingSaid::by(actor.as_deref(), reason.as_deref()),
+    );
+    /// A run of fires was passed over because a calendar excludes their days.
+    RangeExcluded = "fires_skipped_calendar" {
+        from: Timestamp, through: Timestamp, calendar: Option<Arc<str>>, calendar_version: Option<u64>,
+        decided_at: Timestamp, job_version: JobVersion, token: FencingToken, zone_data: Arc<str>,
+    } => format!(
+        "{} excluded by {}.",
+        if from == through {
+            format!("The fire of {from} was passed over: its day is")
+        } else {
+            format!("The fires from {from} through {through} were passed over: their days are")
+        },
+        match (&calendar, calendar_version) {
+            (Some(name), Some(version)) => format!("the calendar {name:?} (version {version})"),
+            (_, _) => "a calendar of the job".to_owned(),
+        },
     );
     /// Its definition was changed; fires before that are those of the version before.
     Edited = "job_edited" {
@@ -149,6 +166,20 @@ fn range(facts: &JobFacts, row: &SkippedRangeRow) -> (Timestamp, Past) {
         };
         return (row.from, past);
     }
+    if row.reason == SkipReason::Calendar {
+        let known = calendar_of(facts, row);
+        let past = Past::RangeExcluded {
+            from: row.from,
+            through: row.through,
+            calendar: known.as_ref().map(|known| Arc::clone(&known.calendar)),
+            calendar_version: known.map(|known| known.version),
+            decided_at: row.decided_at,
+            job_version: row.job_version,
+            token: row.made_under,
+            zone_data: row.zone_data.clone(),
+        };
+        return (row.from, past);
+    }
     let past = Past::RangeSkipped {
         from: row.from,
         through: row.through,
@@ -159,4 +190,13 @@ fn range(facts: &JobFacts, row: &SkippedRangeRow) -> (Timestamp, Past) {
         zone_data: row.zone_data.clone(),
     };
     (row.from, past)
+}
+
+/// The calendar that excludes a range, as the version that decided about it has it, if that is at hand.
+fn calendar_of(facts: &JobFacts, row: &SkippedRangeRow) -> Option<Exclusion> {
+    let is_current = facts.job.version == row.job_version;
+    let earlier = facts.changes.iter().find(|version| version.version == row.job_version);
+    let stored = if is_current { Some(&facts.job.definition) } else { earlier.map(|row| &row.definition) };
+    let definition = stored?.read().ok()?;
+    definition.excluded().calendar_of(row.from).cloned()
 }

@@ -41,7 +41,8 @@ fn acts_under(command: &Command) -> usize {
         | Command::ReplayDeadLetter(_)
         | Command::ReplayDeadLetters(_)
         | Command::PurgeDeadLetter(_)
-        | Command::SetLimit(_) => 0,
+        | Command::SetLimit(_)
+        | Command::SetCalendar(_) => 0,
     }
 }
 

@@ -9,7 +9,8 @@ use crate::time::{Span, Timestamp};
 
 /// [`Command::ChangeJob`](super::Command::ChangeJob), planned by `job_plan::plan_change` on the job's row and a reading
 /// of the store's clock. Checked in this order: the job is this tenant's; the request id; the job is not deleted; it
-/// does not stand as asked for already; its version; its watermark and the age of the plan; and that no more than
+/// does not stand as asked for already; its version; its watermark and the age of the plan; of an edit, that its calendars have the
+/// days that it was planned with; and that no more than
 /// [`UNRECORDED_VERSIONS_MAX`](crate::limits::UNRECORDED_VERSIONS_MAX) versions decide about what follows its watermark.
 ///
 /// Applied: the next `job_version` row, and on the job the same with `recorded_through`, `next_fire_time` and

@@ -47,6 +47,12 @@ impl Call<'_> {
         if !is_timely || (!stands && !self.bugs.has(Bug::ChangeIgnoresWatermark)) {
             return ChangeJobReply::PlanExpired;
         }
+        if let JobChange::Edit(definition) = &ask.change
+            && !self.has_calendars_of(ask.tenant, definition)
+        {
+            mark::hit(Mark::CalendarMetChange);
+            return ChangeJobReply::CalendarChanged;
+        }
         if ask.recorded_through.next() < ask.effective_from && self.is_behind(job) {
             return ChangeJobReply::LedgerBehind;
         }

@@ -32,7 +32,7 @@ impl Call<'_> {
         }
     }
 
-    /// Checked in this order: the tenant, the request id, the job id, the age of the plan. So a resend is
+    /// Checked in this order: the tenant, the request id, the job id, the calendars, the age of the plan. So a resend is
     /// recognised however late it comes. Without a request id, a resend meets its own job id.
     pub(super) fn create_job(&mut self, ask: &CreateJob) -> CreateJobReply {
         if !self.tables.tenants.contains(&ask.tenant) {
@@ -48,6 +48,10 @@ impl Call<'_> {
         }
         if self.tables.jobs.contains(&ask.job) {
             return CreateJobReply::IdTaken;
+        }
+        if !self.has_calendars_of(ask.tenant, &ask.definition) {
+            mark::hit(Mark::CalendarMetChange);
+            return CreateJobReply::CalendarChanged;
         }
         if ask.planned_at > self.now || ask.planned_at.plus(PLAN_AGE_MAX) < self.now {
             return CreateJobReply::PlanExpired;

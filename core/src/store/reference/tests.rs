@@ -29,6 +29,7 @@ use crate::store::tables::Tables;
 use crate::time::{Span, Timestamp};
 
 mod acquire;
+mod calendar;
 mod change_job;
 mod dead_letters;
 mod deadline;
@@ -345,6 +346,7 @@ fn rebuilt(tables: &Tables) -> Tables {
     rows.nodes.into_iter().for_each(|row| made.nodes.put(row, changes));
     rows.jobs.into_iter().for_each(|row| made.jobs.put(row, changes));
     rows.job_versions.into_iter().for_each(|row| made.job_versions.put(row, changes));
+    rows.calendars.into_iter().for_each(|row| made.calendars.put(row, changes));
     rows.limits.into_iter().for_each(|row| made.limits.put(row, changes));
     rows.outbox.into_iter().for_each(|row| made.put_outbox(row, changes));
     rows.executions.into_iter().for_each(|row| made.put_execution(row, changes));

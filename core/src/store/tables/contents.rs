@@ -4,8 +4,8 @@
 //! table.
 
 use crate::store::row::{
-    AttemptRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, LimitRow, MalformedRow,
-    NodeRow, OutboxRow, PauseRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
+    AttemptRow, CalendarRow, DeadLetterRow, ExecutionRow, JobRow, JobVersionRow, LeaseRow, LimitRow,
+    MalformedRow, NodeRow, OutboxRow, PauseRow, RefusalRow, RequestRow, SkippedRangeRow, TenantRow,
 };
 use crate::store::tables::Tables;
 
@@ -40,6 +40,8 @@ pub struct Contents {
     pub pauses: Vec<PauseRow>,
     /// `concurrency_limit`.
     pub limits: Vec<LimitRow>,
+    /// `calendar`.
+    pub calendars: Vec<CalendarRow>,
     /// `malformed_message`.
     pub malformed: Vec<MalformedRow>,
 }
@@ -63,6 +65,7 @@ impl Tables {
             requests: self.requests().iter().cloned().collect(),
             pauses: self.pauses().iter().cloned().collect(),
             limits: self.limits().iter().cloned().collect(),
+            calendars: self.calendars().iter().cloned().collect(),
             malformed: self.malformed().iter().cloned().collect(),
         }
     }

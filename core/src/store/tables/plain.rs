@@ -10,8 +10,8 @@ use crate::id::{ExecutionId, JobId, JobVersion, NodeId, PauseId, TenantId};
 use crate::pause::PauseScope;
 use crate::store::change::{Change, Delta};
 use crate::store::row::{
-    AttemptRow, DeadLetterRow, JobVersionRow, LimitRow, MalformedRow, NodeRole, NodeRow, NodeState, PauseRow,
-    RefusalRow, RefusedAction, RefusedResource, RequestRow, SkippedRangeRow, TenantRow,
+    AttemptRow, CalendarRow, DeadLetterRow, JobVersionRow, LimitRow, MalformedRow, NodeRole, NodeRow,
+    NodeState, PauseRow, RefusalRow, RefusedAction, RefusedResource, RequestRow, SkippedRangeRow, TenantRow,
 };
 use crate::store::tables::table::Record;
 use crate::store::tables::work::shift;
@@ -177,5 +177,6 @@ read_by_key_alone! {
     RefusalRow as Refusal: RefusalKey = |row| (row.resource, row.token, row.node, row.action);
     RequestRow as Request: (TenantId, Arc<str>) = |row| (row.tenant, Arc::clone(&row.request));
     LimitRow as Limit: (TenantId, Arc<str>) = |row| (row.tenant, Arc::clone(&row.key));
+    CalendarRow as Calendar: (TenantId, Arc<str>) = |row| (row.tenant, Arc::clone(&row.name));
     MalformedRow as Malformed: Uuid = |row| row.digest;
 }

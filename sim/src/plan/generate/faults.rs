@@ -234,6 +234,7 @@ fn measure(stream: &mut Stream, kind: FaultKind) -> Measure {
         | FaultKind::OperatorPauses
         | FaultKind::OperatorHolds
         | FaultKind::OperatorLimits
+        | FaultKind::OperatorCalendars
         | FaultKind::OperatorDeletes
         | FaultKind::OperatorCancelsStuck
         | FaultKind::OperatorRaces

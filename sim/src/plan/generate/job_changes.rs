@@ -4,7 +4,7 @@
 //! An edit keeps what the handler is like: a job whose handler takes long is never made to fire often.
 
 use fencepost_core::job::JobDefinition;
-use fencepost_core::schedule::{Bounds, Schedule};
+use fencepost_core::schedule::{Bounds, Exclusions, Schedule};
 use fencepost_core::time::Span;
 
 use super::jobs::{EVERY_FEW_MINUTES, flex, misfire_beside, overlap, pause_after_failures, retry};
@@ -54,7 +54,7 @@ pub(super) fn draw(stream: &mut Stream, ground: &Ground<'_>) -> Vec<OperatorActi
 }
 
 /// Some moment, often one right when the job fires.
-fn when(stream: &mut Stream, ground: &Ground<'_>, job: JobIndex) -> (SimTime, Timing) {
+pub(super) fn when(stream: &mut Stream, ground: &Ground<'_>, job: JobIndex) -> (SimTime, Timing) {
     let at = moment(stream, ground);
     if stream.chance(PPM / 2) {
         return (at, Timing::Chance);
@@ -146,6 +146,17 @@ fn other_definition(stream: &mut Stream, ground: &Ground<'_>, job: JobIndex) -> 
     let flex = flex(stream, &schedule);
     let pause_after_failures =
         if stream.chance(PPM / 4) { pause_after_failures(stream) } else { known.pause_after_failures };
+    let exclude = if schedule == Schedule::Manual { Exclusions::default() } else { known.exclude.clone() };
     let known = (**known).clone();
-    Some(JobDefinition { schedule, bounds, misfire, overlap, retry, flex, pause_after_failures, ..known })
+    Some(JobDefinition {
+        schedule,
+        bounds,
+        misfire,
+        overlap,
+        retry,
+        flex,
+        pause_after_failures,
+        exclude,
+        ..known
+    })
 }

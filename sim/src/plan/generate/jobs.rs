@@ -13,7 +13,7 @@ use fencepost_core::job::{
 use fencepost_core::priority::Priority;
 use fencepost_core::retry::RetryPolicy;
 use fencepost_core::schedule::misfire::MisfirePolicy;
-use fencepost_core::schedule::{Bounds, CronExpr, GapPolicy, RepeatPolicy, Schedule, Zone};
+use fencepost_core::schedule::{Bounds, CronExpr, Exclusions, GapPolicy, RepeatPolicy, Schedule, Zone};
 use fencepost_core::time::{Span, Timestamp};
 
 use super::calendar::{Day, ZONES};
@@ -78,6 +78,7 @@ fn job(stream: &mut Stream, index: usize, scene: &Scene<'_>) -> JobSpec {
         overlap,
         concurrency_key: concurrency_key(stream),
         priority: Priority::Normal,
+        exclude: Exclusions::default(),
         misfire_grace: Span::from_millis(stream.between(1_000, 30_000)),
         retry: retry(stream),
         flex,

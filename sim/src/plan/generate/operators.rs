@@ -42,6 +42,9 @@ pub(super) fn draw(seed: u64, ground: &Ground<'_>) -> Vec<OperatorAction> {
     if ground.swarm.has(FaultKind::OperatorLimits) {
         actions.extend(set_limits(&mut stream("plan/operators/limits"), ground));
     }
+    if ground.swarm.has(FaultKind::OperatorCalendars) {
+        actions.extend(super::calendars::draw(&mut stream("plan/operators/calendars"), ground));
+    }
     let dead_letters = [FaultKind::OperatorReplays, FaultKind::OperatorReplaysAll, FaultKind::OperatorPurges];
     if dead_letters.iter().any(|kind| ground.swarm.has(*kind)) {
         actions.extend(tend_dead_letters(&mut stream("plan/operators/dead letters"), ground));

@@ -383,7 +383,8 @@ fn only_counts(change: &Change) -> bool {
         | Change::SkippedRange(_)
         | Change::Request(_)
         | Change::Pause(_)
-        | Change::Limit(_) => false,
+        | Change::Limit(_)
+        | Change::Calendar(_) => false,
     }
 }
 
