@@ -309,6 +309,7 @@ impl Oracles {
                 | Change::Request(_)
                 | Change::Pause(_)
                 | Change::Limit(_)
+                | Change::Calendar(_)
                 | Change::Malformed(_) => {
                     return Err(commit.broke(Invariant::Conservation, || {
                         format!("{} changed what is no lease: {}", commit.command.kind(), Brief(change))

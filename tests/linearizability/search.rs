@@ -524,5 +524,6 @@ fn difference(change: &Change) -> u64 {
         Change::Pause(delta) => of(12, delta),
         Change::Limit(delta) => of(13, delta),
         Change::Malformed(delta) => of(14, delta),
+        Change::Calendar(delta) => of(15, delta),
     }
 }

@@ -602,16 +602,35 @@ pub(crate) fn rows_of(tables: &Tables, things: &BTreeSet<Thing>) -> Contents {
 
 /// Whether the rows of these things are those that were found.
 pub(crate) fn are_found(things: &[Thing], tables: &Tables, found: &Contents) -> bool {
+    // By name, so that no table is forgotten.
+    let Contents {
+        tenants,
+        leases,
+        nodes,
+        jobs,
+        job_versions,
+        executions,
+        attempts,
+        outbox,
+        dead_letters,
+        skipped_ranges,
+        refusals,
+        requests,
+        pauses,
+        limits,
+        calendars,
+        malformed,
+    } = found;
     let has = |thing: Thing| things.contains(&thing);
     let lease = |thing: &Thing| match thing {
         Thing::Lease(resource) => {
-            found.leases.get(usize::from(resource.number())).is_some_and(|row| row == tables.lease(*resource))
+            leases.get(usize::from(resource.number())).is_some_and(|row| row == tables.lease(*resource))
         }
         _ => true,
     };
     macro_rules! same {
         ($table:ident, |$row:ident| $has:expr) => {
-            tables.$table().iter().filter(|$row| $has).eq(found.$table.iter().filter(|$row| $has))
+            tables.$table().iter().filter(|$row| $has).eq($table.iter().filter(|$row| $has))
         };
     }
     things.iter().all(lease)
@@ -628,6 +647,7 @@ pub(crate) fn are_found(things: &[Thing], tables: &Tables, found: &Contents) -> 
         && same!(requests, |row| has(Thing::Tenant(row.tenant)))
         && same!(pauses, |_row| has(Thing::Pauses))
         && same!(limits, |_row| has(Thing::Limits))
+        && same!(calendars, |_row| has(Thing::Calendars))
         && same!(malformed, |row| has(Thing::Message(row.digest)))
 }
 

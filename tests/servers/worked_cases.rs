@@ -5,12 +5,12 @@
 //! the API for whoever asks. Those about what a node does days later are played command by command at instants that are
 //! passed in. In the end each database is verified.
 
-#[path = "worked_cases/midnight.rs"]
-mod midnight;
-#[path = "worked_cases/deadlines.rs"]
-mod deadlines;
 #[path = "worked_cases/calendars.rs"]
 mod calendars;
+#[path = "worked_cases/deadlines.rs"]
+mod deadlines;
+#[path = "worked_cases/midnight.rs"]
+mod midnight;
 #[path = "worked_cases/overlap.rs"]
 mod overlap;
 #[path = "worked_cases/pauses.rs"]

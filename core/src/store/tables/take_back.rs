@@ -28,6 +28,7 @@ impl Tables {
                 Change::Request(delta) => self.requests.take_back(*delta),
                 Change::Pause(delta) => self.pauses.take_back(*delta),
                 Change::Limit(delta) => self.limits.take_back(*delta),
+                Change::Calendar(delta) => self.calendars.take_back(*delta),
                 Change::Malformed(delta) => self.malformed.take_back(*delta),
             }
         }
