@@ -508,13 +508,18 @@ fn is_of_nothing(reply: &Reply) -> bool {
         Reply::OutboxRemoved(replies) | Reply::OutboxReturned(replies) => {
             replies.iter().all(|reply| *reply == RemovalReply::Absent)
         }
-        // What a pause holds back, or what waits for its job's slot, is written as waiting; what is passed over as skipped.
+        // What a pause holds back, or what waits for its job's slot, is written as waiting; what is passed over as skipped;
+        // and what is past its deadline as given up.
         Reply::Acquired(replies) => replies.iter().all(|reply| {
             !matches!(
                 reply,
                 AcquireReply::Granted(_)
                     | AcquireReply::NotNow { state: ExecutionState::Pending }
-                    | AcquireReply::Never { state: ExecutionState::Skipped }
+                    | AcquireReply::Never {
+                        state: ExecutionState::Skipped
+                            | ExecutionState::DeadLettered
+                            | ExecutionState::Failed
+                    }
             )
         }),
         Reply::RunsRenewed(replies) => replies.iter().all(|reply| *reply == RenewReply::Absent),

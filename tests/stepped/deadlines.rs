@@ -1,4 +1,4 @@
-//! An execution that waits past its deadline: the sweep that ends it meets its message, its promotion, and an operator.
+//! An execution that waits past its deadline: the sweep that ends it meets its message, another sweep, and operators.
 
 use fencepost_core::execution::ExecutionState;
 use fencepost_core::store::command::{Command, RepairItem};
@@ -15,7 +15,7 @@ const DEADLINE: u64 = 10;
 fn with_pending_bounded(rest: &str) -> Vec<Act> {
     let mut before = with_tenant();
     before.push(at(0, create_bounded_job(DEADLINE, rest)));
-    before.extend([at(1, acquire_leadership(OWNER)), at(1, acquire_partition(OWNER))]);
+    before.extend([at(1, acquire_leadership(OWNER))]);
     before.push(at(10, trigger("first")));
     before
 }
@@ -66,10 +66,10 @@ pub(crate) fn cases() -> Vec<Case> {
         )
         .yields(is_moved),
         case(
-            "ending a retry that is overdue against its promotion",
+            "ending a retry that is overdue against the end of its job",
             with_bounded_retry(""),
             end(ExecutionState::RetryWait),
-            at(31, promote()),
+            at(31, delete_job()),
         )
         .yields(is_moved),
         case(
