@@ -227,7 +227,7 @@ async fn write(conn: &mut PgConnection, ask: &ChangeJob, job: &Columns, now: i64
            UPDATE job SET version = $2, standing = $3, standing_since = $4, definition = coalesce($5, definition),
              effective_from = $6, recorded_through = $7, next_fire_time = $8::int8,
              next_try_at = coalesce($8::int8 + $12::int8, next_try_at),
-             calendars = CASE WHEN $5 IS NULL THEN calendars ELSE $15::text[] END,
+             calendars = CASE WHEN $5 IS NULL THEN calendars ELSE $16::text[] END,
              unreadable_reason = CASE WHEN $5 IS NULL THEN unreadable_reason END,
              unreadable_schema = CASE WHEN $5 IS NULL THEN unreadable_schema END,
              unreadable_zone_data = CASE WHEN $5 IS NULL THEN unreadable_zone_data END
