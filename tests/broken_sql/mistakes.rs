@@ -339,9 +339,11 @@ fn identities() -> Vec<Mistake> {
             "a look-up before the insert instead of the constraint",
             "two triggers with one key make two executions",
             "VALUES ($1, $2, $3, $4, $5, 'manual', $6, $7, $8, 'pending', $9, 0, 0, 0, 0, false, false, 0, 0, 0, 0, 1, \
-             $9, 0, $9, false) ON CONFLICT (id) DO NOTHING",
+             $9, 0, $9, false, $9 + (SELECT v.deadline FROM job_version v WHERE v.job = $3 AND v.version = $4)) \
+             ON CONFLICT (id) DO NOTHING",
             "SELECT $1, $2, $3, $4, $5, 'manual', $6, $7, $8, 'pending', $9, 0, 0, 0, 0, false, false, 0, 0, 0, 0, 1, \
-             $9, 0, $9, false WHERE NOT EXISTS (SELECT FROM execution WHERE id = $1)",
+             $9, 0, $9, false, $9 + (SELECT v.deadline FROM job_version v WHERE v.job = $3 AND v.version = $4) \
+             WHERE NOT EXISTS (SELECT FROM execution WHERE id = $1)",
             Meeting("triggering a job against the same trigger"),
         )
         .with_schema(&["ALTER TABLE execution DROP CONSTRAINT execution_pkey"])
@@ -407,7 +409,7 @@ fn outbox() -> Vec<Mistake> {
              AS i (id, tenant, partition) ON CONFLICT DO NOTHING",
             Alone,
         )
-        .within(3_000),
+        .within(12_000),
         Mistake::new(
             "removed by execution instead of dispatch number",
             "the confirmation of one dispatch removes the next one",
