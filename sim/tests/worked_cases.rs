@@ -118,6 +118,14 @@ impl Scenario {
         plan.faults.clear();
         plan.heal.dead.clear();
         plan.heal.drains = None;
+        // How soon somebody looks again after an outage is a part of the cases, whatever is generated.
+        for scheduler in &mut plan.schedulers {
+            let config = &mut scheduler.config;
+            config.lease_ttl = Span::from_secs(15);
+            config.trust = TrustWindow::Margin(Span::from_secs(3));
+            config.cycle_every = Span::from_secs(5);
+            config.poll_every = Span::from_secs(8);
+        }
         Self { plan }
     }
 

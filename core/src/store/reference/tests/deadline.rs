@@ -5,7 +5,7 @@ use super::{OTHER_WORKER, START, TENANT, TTL, WORKER, World, definition, partiti
 use crate::execution::{DeadLetterReason, ExecutionState};
 use crate::id::{EffectId, ExecutionId, JobId, NodeId, Occurrence};
 use crate::job::Standing;
-use crate::lease::RunId;
+use crate::lease::{LeaseResource, RunId};
 use crate::partition::PartitionId;
 use crate::store::command::{
     AcquireExecution, AcquireExecutions, Command, CreateJob, FinishExecution, FinishExecutions, Repair,
@@ -83,7 +83,8 @@ impl World {
     }
 
     fn end_overdue(&mut self, found: &[(RunId, ExecutionState)]) -> Vec<RepairItemReply> {
-        let leadership = self.lead(WORKER);
+        let row = self.store.tables().lease(LeaseResource::Leadership);
+        let leadership = if row.owner == Some(WORKER) { row.token } else { self.lead(WORKER) };
         let items = found.iter().map(|(run, state)| RepairItem::EndOverdue { run: *run, state: *state });
         let command = Command::Repair(Repair { node: WORKER, leadership, items: items.collect() });
         match self.apply(command) {
