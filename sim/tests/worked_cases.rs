@@ -121,10 +121,12 @@ impl Scenario {
         // How soon somebody looks again after an outage is a part of the cases, whatever is generated.
         for scheduler in &mut plan.schedulers {
             let config = &mut scheduler.config;
-            config.lease_ttl = Span::from_secs(15);
-            config.trust = TrustWindow::Margin(Span::from_secs(3));
-            config.cycle_every = Span::from_secs(5);
-            config.poll_every = Span::from_secs(8);
+            config.lease_ttl = Span::from_secs(9);
+            config.trust = TrustWindow::Margin(Span::from_secs(2));
+            config.cycle_every = Span::from_secs(3);
+            config.heartbeat_every = Span::from_secs(3);
+            config.live_within = Span::from_secs(9);
+            config.poll_every = Span::from_secs(4);
         }
         Self { plan }
     }
