@@ -16,6 +16,7 @@ use fencepost_core::store::row::{RefusedAction, RefusedResource};
 use fencepost_core::time::{Span, Timestamp};
 use sqlx::{Connection, PgConnection};
 
+use super::ATTEMPTS_MAX;
 use super::context::{Context, micros};
 use super::endings::{Attempts, DeadLetters};
 use super::failures;
@@ -33,7 +34,7 @@ pub(super) async fn finish(
     let mut replies: Vec<Option<FinishReply>> = vec![None; ask.items.len()];
     let mut now = complete(cx, conn, ask, &mut replies).await?;
     if replies.iter().any(Option::is_none) {
-        now = Some(finish_under_lock(cx, conn, ask, now, &mut replies).await?);
+        now = Some(finish_rest(cx, conn, ask, now, &mut replies).await?);
     }
     let now = match now {
         Some(now) => now,
@@ -94,7 +95,30 @@ async fn complete(
     Ok(now)
 }
 
-/// Answers every item that has no answer yet.
+/// Answers every item that has no answer yet. What has been completed is committed by now: where this has to start over,
+/// it starts here, or the very command that completed it would be told that this had been done already.
+async fn finish_rest(
+    cx: &Context<'_>,
+    conn: &mut PgConnection,
+    ask: &FinishExecutions,
+    now: Option<i64>,
+    replies: &mut Vec<Option<FinishReply>>,
+) -> Result<i64, Fault> {
+    let mut attempt = 1;
+    loop {
+        let mut answered = replies.clone();
+        match finish_under_lock(cx, conn, ask, now, &mut answered).await {
+            Err(fault) if fault.is_transient() && attempt < ATTEMPTS_MAX => attempt += 1,
+            Err(fault) => return Err(fault),
+            Ok(now) => {
+                *replies = answered;
+                return Ok(now);
+            }
+        }
+    }
+}
+
+/// Answers every item that has no answer yet, in one transaction.
 async fn finish_under_lock(
     cx: &Context<'_>,
     conn: &mut PgConnection,

@@ -11,6 +11,7 @@ use fencepost_core::time::Timestamp;
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
+use super::ATTEMPTS_MAX;
 use super::context::{Context, micros};
 use super::definitions;
 use super::fault::Fault;
@@ -169,12 +170,36 @@ pub(super) async fn remove(
             None => cx.clock(conn).await?,
         }
     } else {
-        remove_late(cx, conn, ask, &open, now, &mut removed).await?
+        remove_rest(cx, conn, ask, &open, now, &mut removed).await?
     };
     Ok(cx.reply(now, Reply::OutboxRemoved(removals(&ask.rows, removed))))
 }
 
-/// The rows that are left: what was at least the grace old stamps its execution.
+/// The rows that are left. The others are gone for good by now: where this has to start over, it starts here, or the very
+/// command that removed them would be told that they were gone already.
+async fn remove_rest(
+    cx: &Context<'_>,
+    conn: &mut PgConnection,
+    ask: &RemoveOutbox,
+    open: &BTreeSet<OutboxId>,
+    now: Option<i64>,
+    removed: &mut BTreeSet<OutboxId>,
+) -> Result<i64, Fault> {
+    let mut attempt = 1;
+    loop {
+        let mut gone = removed.clone();
+        match remove_late(cx, conn, ask, open, now, &mut gone).await {
+            Err(fault) if fault.is_transient() && attempt < ATTEMPTS_MAX => attempt += 1,
+            Err(fault) => return Err(fault),
+            Ok(now) => {
+                *removed = gone;
+                return Ok(now);
+            }
+        }
+    }
+}
+
+/// The rows that are left, in one transaction: what was at least the grace old stamps its execution.
 async fn remove_late(
     cx: &Context<'_>,
     conn: &mut PgConnection,
