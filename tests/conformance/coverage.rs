@@ -48,6 +48,9 @@ const SUCCESSES: [(CommandKind, &str); 32] = [
     (CommandKind::SetCalendar, "calendar: set"),
 ];
 
+/// Answers that are so rare that no run can be asked to have met them.
+const RARE: [&str; 1] = ["calendar: ledger behind"];
+
 /// Every other answer.
 const ANSWERS: [&str; 102] = [
     "sweep: overdue",
@@ -183,8 +186,9 @@ impl Coverage {
     }
 
     fn see(&mut self, label: &'static str) {
-        let is_known = ANSWERS.contains(&label) || SUCCESSES.iter().any(|(_, success)| *success == label);
-        assert!(is_known, "{label:?} is in neither list");
+        let is_success = SUCCESSES.iter().any(|(_, success)| *success == label);
+        let is_known = is_success || ANSWERS.contains(&label) || RARE.contains(&label);
+        assert!(is_known, "{label:?} is in no list");
         *self.seen.entry(label).or_default() += 1;
     }
 
