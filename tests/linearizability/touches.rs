@@ -464,7 +464,10 @@ impl Touches {
             },
             Command::PurgeDeadLetter(ask) => nothing().write([Thing::Execution(ask.execution)]),
             Command::SetCalendar(ask) => {
-                nothing().write(executions.jobs()).write([Thing::Calendars, Thing::Tenant(ask.tenant)])
+                // Of the jobs that it names some may have been made meanwhile.
+                let named = ask.jobs.iter().map(|change| Thing::Job(change.job));
+                let touches = nothing().write(executions.jobs()).write(named);
+                touches.write([Thing::Calendars, Thing::Tenant(ask.tenant)])
             }
             Command::SetLimit(ask) => {
                 nothing().write(executions.all()).write([Thing::Limits, Thing::Tenant(ask.tenant)])
