@@ -56,11 +56,20 @@ enum Exchange {
     Gone,
 }
 
-/// A state within a round: how much of what each consumer saw is explained.
+/// Which of a consumer's channels something came on: production has one for each priority, told by the first bits of its
+/// tags. On each what was seen came in that order; what came on two of them has none. [`ENDS`] is what ends them all.
+const fn channel_of(tag: u64) -> u64 {
+    tag >> 62
+}
+
+/// Where the end of a consumer stands, behind all of its channels.
+const ENDS: u64 = channel_of(u64::MAX);
+
+/// A state within a round: how much of what each consumer saw on each channel is explained.
 #[derive(Clone, Debug)]
 struct Node {
     state: State,
-    explained: BTreeMap<Slot, usize>,
+    explained: BTreeMap<(Slot, u64), usize>,
 }
 
 /// What a round comes to.
@@ -244,12 +253,16 @@ impl Search<'_> {
 
     fn visit(&mut self, mut node: Node) {
         node.state.forget_the_dead();
-        for slot in self.round.sights.keys() {
-            while let Some(Sight::Delivered { tag, number, .. }) = self.next_sight(&node, *slot)
-                && node.state.air.get(slot).and_then(VecDeque::front) == Some(&(tag, number))
+        for (slot, channel) in
+            self.round.sights.keys().flat_map(|slot| (0..ENDS).map(|channel| (*slot, channel)))
+        {
+            while let Some(Sight::Delivered { tag, number, .. }) = self.next_on(&node, slot, channel)
+                && let Some(sent) = node.state.air.get_mut(&slot)
+                && let Some(first) = sent.iter().position(|(tag, _)| channel_of(*tag) == channel)
+                && sent[first] == (tag, number)
             {
-                node.state.air.get_mut(slot).expect("it has a front").pop_front();
-                *node.explained.entry(*slot).or_default() += 1;
+                sent.remove(first);
+                *node.explained.entry((slot, channel)).or_default() += 1;
             }
         }
         node.state.air.retain(|_, sent| !sent.is_empty());
@@ -282,9 +295,16 @@ impl Search<'_> {
         text
     }
 
+    /// What is to be explained next of what came on a channel.
+    fn next_on(&self, node: &Node, slot: Slot, channel: u64) -> Option<Sight> {
+        let at = node.explained.get(&(slot, channel)).copied().unwrap_or_default();
+        let sights = self.round.sights.get(&slot)?.iter();
+        sights.filter(|sight| channel_of(sight.tag()) == channel).nth(at).copied()
+    }
+
+    /// What is to be explained next on some channel; the end of all, where nothing else is left.
     fn next_sight(&self, node: &Node, slot: Slot) -> Option<Sight> {
-        let at = node.explained.get(&slot).copied().unwrap_or_default();
-        self.round.sights.get(&slot)?.get(at).copied()
+        (0..=ENDS).find_map(|channel| self.next_on(node, slot, channel))
     }
 
     /// What can have reached the broker next.
@@ -344,7 +364,7 @@ impl Search<'_> {
                 if self.next_sight(&node, *slot) != Some(*told) {
                     return;
                 }
-                *node.explained.entry(*slot).or_default() += 1;
+                *node.explained.entry((*slot, ENDS)).or_default() += 1;
             }
             Act::Purge { queue, removed } => {
                 if broker.purge(&name(*queue)) != *removed as usize {
@@ -438,8 +458,10 @@ impl Search<'_> {
                 let (slot, number) = (delivery.slot, delivery.message.dispatch_no.0);
                 let mut after = node.clone();
                 after.state.broker = delivery.after;
-                let flying = after.state.air.contains_key(&slot);
-                match self.next_sight(node, slot) {
+                let channel = channel_of(delivery.tag);
+                let sent = after.state.air.get(&slot).into_iter().flatten();
+                let flying = sent.into_iter().any(|(tag, _)| channel_of(*tag) == channel);
+                match self.next_on(node, slot, channel).or_else(|| self.next_on(node, slot, ENDS)) {
                     // Not seen yet, and nobody waits for it.
                     None if flying || node.state.doubtful.contains(&number) => {
                         after.state.air.entry(slot).or_default().push_back((delivery.tag, number));
@@ -447,7 +469,7 @@ impl Search<'_> {
                     }
                     Some(Sight::Delivered { tag, number: seen, .. }) => {
                         if !flying && tag == delivery.tag && seen == number {
-                            *after.explained.entry(slot).or_default() += 1;
+                            *after.explained.entry((slot, channel)).or_default() += 1;
                             self.visit(after);
                         }
                     }

@@ -8,7 +8,7 @@
 use fencepost_core::event::PublishOutcome;
 use fencepost_sim::world::open_broker::Slot;
 
-use super::{Exchange, Node, Search};
+use super::{ENDS, Exchange, Node, Search, channel_of};
 use crate::history::{Act, Actor, Sight, name};
 use crate::script::{Length, Settling};
 
@@ -55,7 +55,7 @@ impl Search<'_> {
         })?;
         let mut after = node.clone();
         after.state.coming.get_mut(&actor)?.drain(..=at);
-        *after.explained.entry(slot).or_default() += 1;
+        *after.explained.entry((slot, ENDS)).or_default() += 1;
         Some(after)
     }
 
@@ -118,8 +118,9 @@ impl Search<'_> {
             .round
             .sights
             .keys()
-            .filter_map(|slot| match self.next_sight(node, *slot)? {
-                Sight::Delivered { tag, number, .. } => Some((*slot, tag, number)),
+            .flat_map(|slot| (0..ENDS).map(|channel| (*slot, channel)))
+            .filter_map(|(slot, channel)| match self.next_on(node, slot, channel)? {
+                Sight::Delivered { tag, number, .. } => Some((slot, tag, number)),
                 Sight::Cancelled | Sight::Lost => None,
             })
             .filter(|(.., number)| !node.state.doubtful.contains(number))
@@ -137,14 +138,17 @@ impl Search<'_> {
         })?;
         let mut after = node.clone();
         after.state.broker = delivery.after;
-        *after.explained.entry(delivery.slot).or_default() += 1;
+        *after.explained.entry((delivery.slot, channel_of(delivery.tag))).or_default() += 1;
         Some(after)
     }
 
     /// How many of the deliveries that are still to be explained are of this message.
     fn still_seen(&self, node: &Node, wanted: u32) -> usize {
         let rest = self.round.sights.iter().flat_map(|(slot, sights)| {
-            sights.iter().skip(node.explained.get(slot).copied().unwrap_or_default())
+            (0..ENDS).flat_map(move |channel| {
+                let of_channel = sights.iter().filter(move |sight| channel_of(sight.tag()) == channel);
+                of_channel.skip(node.explained.get(&(*slot, channel)).copied().unwrap_or_default())
+            })
         });
         rest.filter(|sight| matches!(sight, Sight::Delivered { number, .. } if *number == wanted)).count()
     }

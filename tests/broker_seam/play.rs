@@ -626,7 +626,7 @@ impl Player {
             News::Replaced { old, new } => self.replace_session(old, new),
             News::Seen(slot, sight) => {
                 let sights = self.round.sights.entry(slot).or_default();
-                // Production merges what comes from several queues; the tags say in which order it came.
+                // Production merges what comes from several queues; the tags say in which order it came on each channel.
                 let at = sights.partition_point(|earlier| earlier.tag() <= sight.tag());
                 sights.insert(at, sight);
                 if let Sight::Delivered { tag, number, .. } = sight {
